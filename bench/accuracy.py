@@ -1,11 +1,11 @@
 """Predicted against measured seconds of a training step on local ranks: `python bench/accuracy.py --machine FILE`.
 
-Predicted are the additive cost that the search has minimised, and the time of the simulated step (`unityc trace`), in
-which gradients go in buckets and overlap; errors are those of the latter. FILE is what `unityc profile --ranks N` has
-written for as many ranks; without it this machine is profiled first. A step is forward, backward, the gradients'
-collectives and AdamW, as in the emitted train.py: the median of some steps after a few that warm up, of the slowest
-rank. On a machine with other work only `processor_ms` means something, the processor time of the first rank's thread,
-which leaves out what it waits. An interrupted run goes on where it stopped.
+There are two predictions: the additive cost that the search minimised (`additive_error`), and the time of the simulated
+step (`unityc trace`), in which gradients are bucketed and overlapped (`error`). `unityc profile --ranks N` writes FILE
+for the same number of ranks; without it this machine is profiled first. A step is forward, backward, the gradients'
+collectives and AdamW, as in the emitted train.py. Its measured time is the median over the steps after warm-up, on the
+slowest rank. On a busy machine only `processor_ms` is meaningful. It is the processor time of the first rank's thread,
+which excludes waiting. An interrupted run resumes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MODELS: Mapping[str, Mapping[str, str | float]] = {
     "lstm_lm": {"b": 16, "s": 16, "d": 256, "vocabulary": 2048},
     "resnext50": {"b": 8, "image": 64, "width": 16, "cardinality": 8, "classes": 128},
 }
-"""Sizes at which a step takes 20 to 500 ms on one core or two."""
+"""Sizes at which a step takes 20 to 500 ms on one or two cores."""
 
 PLANS = ("auto", "data_parallel", "random:1", "random:2", "random:3")
 
@@ -67,7 +67,7 @@ CASES = (
 
 
 def step_seconds(rank: int, ranks: int, program: str, steps: int) -> list[tuple[float, float]]:
-    """Seconds by the clock and of the processor, of each step of a program on this rank."""
+    """Wall-clock seconds and the thread's processor seconds of each step of a program on this rank, after warm-up."""
     import torch
 
     with load_program(Path(program)) as module:
@@ -106,7 +106,7 @@ def batch_of(module: Any) -> Mapping[str, Any]:
 
 
 def measured(case: Case, machine: Path, pool: RankPool, ranks: int, steps: int) -> dict[str, Any]:
-    """The row of a case."""
+    """The row of a case: its predicted and measured times in milliseconds, and the relative errors."""
     settings = {name: str(value) for name, value in MODELS[case.model].items()}
     request = Request(
         ROOT / "examples" / f"{case.model}.udl",
@@ -144,7 +144,7 @@ def measured(case: Case, machine: Path, pool: RankPool, ranks: int, steps: int) 
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float:
-    """Spearman's rank correlation, equal numbers having their mean rank."""
+    """Spearman's rank correlation. Equal numbers get their mean rank."""
 
     def ranks(values: Sequence[float]) -> Any:
         array = np.array(values)
@@ -154,7 +154,7 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def summary(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The median and the largest error, and the rank correlation of each model's plans."""
+    """Median and largest error, and for each model with three plans or more their rank correlation."""
     errors = {name: abs(row["error"]) for name, row in rows.items()}
     additive = [abs(row["additive_error"]) for row in rows.values()]
     by_model: dict[str, list[Mapping[str, Any]]] = {}
@@ -176,7 +176,7 @@ def summary(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def profiled(ranks: int, seconds: float, folder: Path) -> Path:
-    """A machine file of this machine."""
+    """Profiles this machine into a machine file. Raises SystemExit if that fails."""
     from unity_dsl.cli import run
 
     path = folder / "measured.toml"

@@ -1,7 +1,7 @@
-"""Rules that nobody has read before the prover and an independent evaluator: `python bench/adversary.py`.
+"""Compares the prover with an independent evaluator on random rules: `python bench/adversary.py`.
 
-Goes on where it was interrupted. Exits with status 1 when an answer is wrong: a rule proved that differs or has no
-meaning somewhere, a counterexample that exact arithmetic does not confirm, or a crash.
+An interrupted run resumes. The exit status is 1 if an answer is wrong: a proved rule whose sides differ or are
+undefined somewhere, a counterexample that exact arithmetic does not confirm, or a crash.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tests.prove.adversary.draws import judged, shares  # noqa: E402
 from tests.prove.adversary.verdict import Fault, Verdict, counts, table  # noqa: E402
 
 CHUNK = 40
-"""Rules that are read together, with one library."""
+"""Number of rules that are read together, with one library."""
 Task = tuple[str, int, int, int, bool]
-"""Kind, first number, one past the last, seed, and whether both sides are run at numbers."""
+"""Kind, first number, one past the last number, seed, and whether both sides are evaluated at numbers."""
 
 
 def main() -> None:
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def _tasks(total: int, seed: int, witness: bool) -> list[Task]:
-    """All kinds by turns, so that what is done before an interruption is of all of them."""
+    """The tasks, with all kinds interleaved, so that an interrupted run has covered all of them."""
     tasks = [
         (kind, first, min(first + CHUNK, count), seed, witness)
         for kind, count in shares(total).items()
@@ -101,7 +101,9 @@ def _run(task: Task) -> dict[str, Any]:
 
 
 def _entries(log: Path) -> Iterator[dict[str, Any]]:
-    """What was written before; a line that an interruption cut short is done again."""
+    """The entries that were written before. An incomplete line, left by an interruption, is skipped and its task runs
+    again.
+    """
     for line in log.read_text().splitlines() if log.exists() else ():
         try:
             yield json.loads(line)

@@ -1,11 +1,12 @@
-"""Every shipped rule as programs: both sides, on one device and divided over two: `python bench/apply_rules.py`.
+"""Runs both sides of every shipped rule as programs, on one device and on two: `python bench/apply_rules.py`.
 
-At sizes that are drawn, the left side of a rule is a model, the right one what the rule makes of it. Both are emitted
-for one device and, under plans drawn by chance, for two; values and gradients in float64 are compared with the left
-side computed by its statements alone. A configuration (rules/sharding.rules) is a plan that divides the operator so;
-in a law of parallel ops (rules/parallel.rules) each op is a change of layout. Laws about ops that are none are named:
-tests/emit/test_conversion_text.py and test_exchange_text.py run what is made of these. A rule whose programs differ, or
-that cannot be run, is named too, and the exit code is 1. An interrupted run goes on where it stopped.
+At random sizes, the left side of a rule is a model, and the right side is the result of applying the rule to it. Both
+are emitted for one device and, under random plans, for two. Values and gradients in float64 are compared with the left
+side evaluated directly from its statements. A configuration (rules/sharding.rules) becomes a plan that shards the
+operator in this way. In a law of parallel ops (rules/parallel.rules) each op becomes a change of layout. Laws with ops
+that are not changes of layout are listed; tests/emit/test_conversion_text.py and test_exchange_text.py run the code
+emitted for those. A rule whose programs differ, or that cannot be run, is listed too, and the exit code is 1. An
+interrupted run resumes.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ MADE_BY = (
     *(ROOT / "tests" / "program" / name for name in ("rule_programs.py", "layout_laws.py")),
     ROOT / "tests" / "rules" / "side_models.py",
 )
-"""What the programs of a rule are made by: not how rules are found and proved, nor how a search chooses plans."""
+"""The sources that determine a rule's programs. Excluded are the discovery and proof of rules, and the search."""
 RANKS = 2
 
 Row = dict[str, Any]
 
 
 def main() -> int:
-    """The exit status."""
+    """Runs all rules; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=3, help="at so many draws of sizes")
     parser.add_argument("--again", action="store_true", help="run what was run before too")
@@ -85,7 +86,7 @@ def main() -> int:
 
 
 def rows_before() -> Mapping[str, Row]:
-    """What a run before this one found, none where its file is missing or damaged."""
+    """The rows of the previous run; none if its file is missing or damaged."""
     try:
         return dict(json.loads((RESULTS / f"{NAME}.json").read_text())["seconds"]["each"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -93,7 +94,9 @@ def rows_before() -> Mapping[str, Row]:
 
 
 def run(rule: RuleDecl, cases: int, programs: Path, pool: RankPool) -> Row:
-    """How the right side of a rule was made, the number of programs, their largest error; or why there are none."""
+    """The row of a rule: how its right side was made, the number of programs and their largest error, or why there are
+    none.
+    """
     before = processor_seconds(pool)
     hows, errors = Counter[str](), list[float]()
     row: Row = {}
@@ -114,13 +117,13 @@ def run(rule: RuleDecl, cases: int, programs: Path, pool: RankPool) -> Row:
 
 
 def processor_seconds(pool: RankPool) -> float:
-    """Of this process and of the ranks."""
+    """Processor seconds of this process and of the ranks."""
     ranks: list[float] = pool.run(rank_seconds, ranks=RANKS)
     return process_time() + sum(ranks)
 
 
 def rank_seconds(rank: int, ranks: int) -> float:
-    """Those of a rank; none leaves while others still connect to it."""
+    """Processor seconds of a rank. The barrier keeps a rank from leaving while others still connect to it."""
     import torch.distributed
 
     torch.distributed.barrier()
@@ -128,12 +131,12 @@ def rank_seconds(rank: int, ranks: int) -> float:
 
 
 def is_wrong(row: Row) -> bool:
-    """Whether programs differ, or there should be some and are none."""
+    """Whether the programs of a rule differ, or are missing without being left out on purpose."""
     return "fault" in row or ("left_out" not in row and row["error"] > TOLERANCE)
 
 
 def summary(rows: Mapping[str, Row], rules: Mapping[str, RuleDecl]) -> dict[str, Any]:
-    """What the rows of these rules say together."""
+    """Totals over the rows of these rules, the rules left out, the wrong ones, and the rows themselves."""
     found = {name: rows[name] for name in rules if name in rows}
     ran = [row for row in found.values() if "error" in row]
     return {

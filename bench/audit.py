@@ -1,8 +1,9 @@
 """Audits the published rule files of TASO and Unity: `python bench/audit.py`.
 
-Each file under the usual reading of its operators, whose wrong rules are kept with their counterexamples, and under
-others, of which the counts are kept. From the results docs/audit.md is written. The files are looked for in
-$UNITY_DSL_DATA, or in ../shared/data beside the checkout. An interrupted run keeps the audits that it finished.
+Each file is audited under the usual reading of its operators and under alternative readings. For each reading the
+counts are recorded, and the rules that are not proved, with their counterexamples. docs/audit.md is written from the
+results. The files are looked for in $UNITY_DSL_DATA, or in ../shared/data beside the checkout. An interrupted run keeps
+the audits that it finished.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ def main() -> None:
 
 
 def known(name: str) -> dict[str, Any]:
-    """The audits of a file by reading, as they were written last."""
+    """The audits of a file by reading, from the last results."""
     path = RESULTS / f"{name}.json"
     return dict(json.loads(path.read_text(encoding="utf-8"))["seconds"]) if path.exists() else {}
 
 
 def audited(path: Path, readings: list[str]) -> dict[str, Any]:
-    """The answers, the seconds, and the seconds of processor time in all processes."""
+    """The audit of a file under one reading: answers, wall-clock seconds, and processor seconds of all processes."""
     begun, before = time.perf_counter(), processor_seconds()
     file = read_rule_file(path)
     reading = chosen_reading(FORMATS[file.format], readings)

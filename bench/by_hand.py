@@ -1,6 +1,6 @@
-"""Training steps as they are written by hand, with the best native calls that PyTorch has: torch alone.
+"""Hand-written modules with the best native calls of PyTorch; needs only torch.
 
-A module is made of the whole tensors of an emitted program, by name, and the sizes of its model, and returns the loss.
+A module is made from the unsharded tensors of an emitted program, by name, and its model's sizes. It returns the loss.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Batch = Mapping[str, Tensor]
 
 
 def heads_of(x: Tensor, heads: int) -> Tensor:
-    """[b, s, d] as [b, heads, s, d / heads]."""
+    """Reshapes [b, s, d] to [b, heads, s, d / heads]."""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def dense(fan_in: int, w: Tensor, bias: Tensor) -> nn.Linear:
-    """`nn.Linear` with these weights, of which `w` may be declared by factors."""
+    """`nn.Linear` with these weights. The output dimension of `w` and `bias` may be split into several dimensions."""
     made = nn.Linear(fan_in, bias.numel())
     made.weight.data.copy_(w.reshape(-1, fan_in))
     made.bias.data.copy_(bias.reshape(-1))
@@ -156,7 +156,7 @@ class Llama3Layer(nn.Module):
 
 
 def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions: the two halves of the features are the coordinates."""
+    """Rotary position embedding, which rotates pairs of one feature of the first half and one of the second."""
     first, second = x.chunk(2, -1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 

@@ -1,7 +1,7 @@
-"""The modules of `by_hand.py` on several ranks, as written by hand: DDP, FSDP2, and DTensor's tensor parallelism.
+"""The modules of `by_hand.py` on several ranks, parallelised by hand: DDP, FSDP2, and DTensor tensor parallelism.
 
-Each takes the module with the whole weights and returns a function from the global batch to the loss of all ranks'
-examples, which a step differentiates, and the parameters that an optimizer updates.
+Each function takes the module with unsharded weights and returns a `Divided`. Its `step` runs forward and backward pass
+on this rank's part of a global batch, and its `parameters` are those that an optimizer updates.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 class Divided:
-    """A module on this rank: `loss` of a global batch, of its own part where the batch is divided."""
+    """A module on this rank. The global batch is divided into `parts`, of which this rank takes its own."""
 
     def __init__(self, module: nn.Module, rank: int, parts: int, parallel_loss: bool = False) -> None:
         self.module, self.rank, self.parts, self.parallel_loss = module, rank, parts, parallel_loss
         self.parameters = list(module.parameters())
 
     def step(self, batch: Batch) -> Tensor:
-        """The loss of this rank's part, after forward and backward pass."""
+        """Runs forward and backward pass of this rank's part of the global batch; returns its loss."""
         own = {name: tensor.chunk(self.parts)[self.rank if self.parts > 1 else 0] for name, tensor in batch.items()}
         if self.parallel_loss:
             with loss_parallel():
@@ -40,12 +40,12 @@ class Divided:
 
 
 def data_parallel(module: nn.Module, mesh: DeviceMesh) -> Divided:
-    """DDP, with its buckets of 25 MB, and gradients that are views of these."""
+    """DDP with its default buckets of 25 MB, and gradients that are views of the buckets."""
     return Divided(DistributedDataParallel(module, gradient_as_bucket_view=True), dist.get_rank(), mesh.size())
 
 
 def fully_sharded(module: nn.Module, mesh: DeviceMesh) -> Divided:
-    """FSDP2, every layer for itself."""
+    """FSDP2, with each layer as its own unit."""
     for layer in module.layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(module, mesh=mesh)
@@ -63,12 +63,14 @@ PLANS: Mapping[str, Mapping[str, type]] = {
 
 
 def tensor_parallel(example: str, module: nn.Module, mesh: DeviceMesh) -> Divided:
-    """Megatron's division of every layer by `parallelize_module`; a head of its own and the loss by its columns too."""
+    """Megatron's tensor parallelism of every layer by `parallelize_module`. A separate head is sharded by columns, and
+    the loss with it.
+    """
     for layer in module.layers:
         layer.heads //= mesh.size()
         if hasattr(layer, "kv_heads"):
             layer.kv_heads //= mesh.size()
-        if hasattr(layer, "qkv"):  # rows of queries, keys and values by rank
+        if hasattr(layer, "qkv"):  # order the rows of queries, keys and values by rank
             for tensor in (layer.qkv.weight, layer.qkv.bias):
                 by_rank = tensor.data.unflatten(0, (3, mesh.size(), -1)).transpose(0, 1)
                 tensor.data.copy_(by_rank.flatten(0, 2).clone())
@@ -81,7 +83,7 @@ def tensor_parallel(example: str, module: nn.Module, mesh: DeviceMesh) -> Divide
 
 
 def by_hand(way: str, example: str, module: nn.Module, mesh: DeviceMesh) -> Divided:
-    """A module in one of the three ways."""
+    """The module parallelised in one of the three ways."""
     ways: Mapping[str, Callable[[], Divided]] = {
         "ddp": lambda: data_parallel(module, mesh),
         "fsdp2": lambda: fully_sharded(module, mesh),
@@ -91,7 +93,7 @@ def by_hand(way: str, example: str, module: nn.Module, mesh: DeviceMesh) -> Divi
 
 
 def optimizer_of(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """AdamW over all tensors of a kind at once: DTensors are not mixed with others."""
+    """AdamW with one parameter group per tensor type, because foreach kernels do not mix DTensors with others."""
     kinds: dict[type, list[nn.Parameter]] = {}
     for parameter in parameters:
         kinds.setdefault(type(parameter.data), []).append(parameter)

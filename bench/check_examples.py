@@ -1,20 +1,20 @@
 """Every example under every strategy on every number of ranks: `python bench/check_examples.py`.
 
 Each case compiles an example at its small preset and compares the program with the one for a single device, as `unityc
-check` does, on one pool of ranks. Results are written after every case: an interrupted run goes on where it stopped,
-and a case is not checked again while neither the example nor anything that compiles it has changed. Exits with status 1
-where a program is not equal to its model.
+check` does, on one pool of ranks. Results are written after every case, so an interrupted run resumes. A case is
+checked again only if the example or the compiler has changed. The exit status is 1 if a program is not equal to its
+model.
 
-`python bench/check_examples.py --micro-batches 2 --output FILE` checks programs that run a batch as two
-micro-batches; examples for which that would be another step are refused, and told. With `--precision bf16` all examples
-are checked in mixed precision.
+`python bench/check_examples.py --micro-batches 2 --output FILE` checks programs that split a batch into two
+micro-batches. Examples for which that would change the step are refused and reported. With `--precision bf16` all
+examples are checked in mixed precision.
 
 `TRITON_INTERPRET=1 python bench/check_examples.py --kernels triton --output FILE` checks programs whose operators run
-as kernels, in Triton's interpreter; a kernel that fails ends the run.
+as kernels, in Triton's interpreter. A failing kernel ends the run.
 
 `python bench/check_examples.py --strategies` checks every strategy of `unityc list strategies` instead, with the
-shipped rules and on its own meshes, on 2 and 4 ranks, each program by `unityc check`; where a strategy has no plan, it
-is refused, and told.
+shipped rules and its own meshes, on 2 and 4 ranks, each program by `unityc check`. A strategy without a plan is refused
+and reported.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from unity_dsl.graph.precision import PRECISIONS
 from unity_dsl.search.recomputed_segments import NONE
 
 MADE_BY = (*COMPILER, ROOT / "tests" / "program" / "slow.toml")
-"""What a program is made by, besides its model."""
+"""The sources that determine a case's program, besides its model, including the machine file of some cases."""
 COMMAND = "python bench/check_examples.py"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status."""
+    """Checks all cases; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", help="1, 2 and 4 by default, of strategies 2 and 4")
     parser.add_argument("--strategies", action="store_true", help="every strategy with the shipped rules")
@@ -128,7 +128,7 @@ def has_segments(example: str) -> bool:
 
 
 def row(finding: Finding, key: str) -> dict[str, Any]:
-    """A finding as plain data. `of` names the texts that it is about."""
+    """A finding as plain data. `of` holds the hashes of the checked example and of the compiler."""
     case, report = finding.case, finding.report
     return {
         "example": case.example,
@@ -156,7 +156,7 @@ def row(finding: Finding, key: str) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A line per example and number of ranks: the cases, the largest error in float64, the part divided, seconds."""
+    """One line per example and number of ranks: equal cases, largest error in float64, fraction divided, seconds."""
     yield f"{'example':<20} ranks   equal     error  divided  seconds"
     for example, ranks in dict.fromkeys((row["example"], row["ranks"]) for row in rows):
         found = [row for row in rows if (row["example"], row["ranks"]) == (example, ranks)]

@@ -1,8 +1,8 @@
 """Random small models under random legal plans, on a mesh of several axes: `python bench/check_random.py`.
 
 The models and plans are those of `tests/fuzz`. Every program is compared with the one for a single device, as `unityc
-check` does, on one pool of ranks with one thread each. Results are written after every case: an interrupted run goes on
-where it stopped. Exits with status 1 where a program is not equal to its model.
+check` does, on one pool of ranks with one thread each. Results are written after every case, so an interrupted run
+resumes. The exit status is 1 if a program is not equal to its model.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.render import render
 
 MADE_BY = (*COMPILER, ROOT / "tests" / "fuzz")
-"""What a case is drawn and made by."""
+"""The sources that determine a case and its program."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status."""
+    """Checks all cases; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=100)
     parser.add_argument("--mesh", type=degrees, default=(2, 2, 2), help="degrees of the mesh axes, slowest first")
@@ -68,14 +68,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def degrees(text: str) -> tuple[int, ...]:
-    """Raises ValueError."""
+    """The degrees in a text such as `2,2,2`. Raises ValueError."""
     return tuple(map(int, text.split(",")))
 
 
 def check(
     case: int, seed: int, mesh: tuple[int, ...], known: tuple[Library, Library], folder: Path, pool: RankPool
 ) -> dict[str, Any]:
-    """A case as plain data: whether it is equal, its largest error, and how many steps of conversions its plan has."""
+    """A case as plain data: whether it is equal, its largest error, and the number of its plan's conversion steps by
+    kind.
+    """
     begun = perf_counter()
     fault, error, worst, steps = None, None, None, Counter[str]()
     try:

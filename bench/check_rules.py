@@ -1,8 +1,9 @@
-"""Every shipped rule at random valid shapes, both sides by the evaluator of the tests: `python bench/check_rules.py`.
+"""Evaluates both sides of every shipped rule at random valid shapes: `python bench/check_rules.py`.
 
-The evaluator knows nothing of the prover and of the lowering to PyTorch: it reads the declarations and computes in
-exact and in interval arithmetic. Sizes are drawn from 1 on, so that sizes of 1 and unequal parts are among them. A rule
-that differs, has no meaning somewhere or could not be tried is named, and the exit code is 1.
+The evaluator, which is the one of the tests, is independent of the prover and of the lowering to PyTorch. It reads the
+declarations and computes in exact and in interval arithmetic. Sizes are drawn from 1 on, so they include sizes of 1 and
+unequal parts. A rule whose sides differ, are undefined somewhere or could not be evaluated is listed, and the exit code
+is 1.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def main() -> None:
 
 
 def tried(task: tuple[str, RuleDecl, int]) -> tuple[Judged, float]:
-    """What the evaluator says of a rule, and the processor seconds that it took."""
+    """The evaluator's verdict on a rule, and the processor seconds that it took."""
     _, rule, instances = task
     begun = process_time()
     judged = judge(rule, library(), instances, SEED)

@@ -1,6 +1,6 @@
-"""Prove every theorem of rules/configurations.json anew, by two processes: `python bench/check_theorems.py`.
+"""Proves every theorem of rules/configurations.json again, in two processes: `python bench/check_theorems.py`.
 
-Exit code 1 where the file is not what the prover proves of the shipped operators and of the examples.
+The exit code is 1 if the file differs from what the prover proves for the shipped operators and the examples.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Seconds that a check of every example takes on ranks that are already running: `python bench/check_time.py`."""
+"""Seconds of a check of every example on ranks that are already running: `python bench/check_time.py`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def main() -> None:
 
 
 def time_check(pool: RankPool, out: Path, repetitions: int) -> dict[str, float | int]:
-    """Seconds of checks with different weights and data, after one that wakes the ranks. A failed check has no time."""
+    """Seconds of checks with different weights and data, after one that warms up the ranks. Raises SystemExit if one
+    fails.
+    """
     times = []
     for seed in range(1 + repetitions):
         start = time.perf_counter()

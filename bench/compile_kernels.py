@@ -1,9 +1,9 @@
-"""Registers, shared memory and spills of every kernel of the examples, compiled for GPUs without one:
+"""Registers, shared memory and spills of every kernel of the examples, compiled for GPUs on a machine without one:
 `python bench/compile_kernels.py`.
 
-Each example is compiled for one device with `--kernels triton`, at its full size. Its kernels, equal ones once, are
-then compiled ahead of time for sm_80, sm_90 and gfx942, as is that of the optimizer, with the blocks and warps with
-which the program launches them. A spill is a register that a thread has to keep in memory.
+Each example is compiled for one device with `--kernels triton`, at its full size. Its kernels and the optimizer's are
+then compiled ahead of time for sm_80, sm_90 and gfx942, with the blocks and warps of the program's launches. Equal
+kernels are compiled once. A spill is a register that a thread has to keep in memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from unity_dsl.resources import folder
 
 TARGETS = {"sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "gfx942": ("hip", "gfx942", 64)}
 TYPES: Mapping[str, str] = {"bf16": "bfloat16", "fp32": "float32"}
-"""Of floats in memory, by their names in signatures."""
+"""Triton's types of floats in memory, by their names in kernel signatures."""
 SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 EXAMPLES = tuple(path.stem for path in sorted(folder("examples").glob("*.udl")))
 
@@ -67,7 +67,9 @@ def optimizer_kernels(dtype: str) -> tuple[str, dict[str, KernelText]]:
 
 
 def compiled(path: Path, kernels: Mapping[str, KernelText], dtype: str) -> Iterator[dict[str, Any]]:
-    """What each kernel takes on each target; floats in memory are of this type."""
+    """Registers, spills, shared memory and compile seconds of each kernel on each target. Floats in memory are of type
+    `dtype`.
+    """
     import triton
     import triton.language as tl
     from triton.backends.compiler import GPUTarget
@@ -85,7 +87,7 @@ def compiled(path: Path, kernels: Mapping[str, KernelText], dtype: str) -> Itera
         signature = {
             key: "constexpr" if key in constants else pointer_type(key, kernel, dtype) for key in function.arg_names
         }
-        # Torch allocates in multiples of 16 bytes, which Triton finds out at the launch.
+        # Torch aligns allocations to 16 bytes, which Triton detects at launch.
         pointers = [number for number, key in enumerate(function.arg_names) if key.endswith("_ptr")]
         aligned = {(number,): [["tt.divisibility", 16]] for number in pointers}
         for target, parts in TARGETS.items():
@@ -108,7 +110,7 @@ def pointer_type(name: str, kernel: KernelText, dtype: str) -> str:
 
 
 def nvidia_usage(ptx: str) -> dict[str, int]:
-    """What the assembler that comes with Triton says of a kernel."""
+    """Registers and spilled bytes of a kernel, from the output of the ptxas that comes with Triton."""
     import triton
 
     tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
@@ -125,7 +127,7 @@ def nvidia_usage(ptx: str) -> dict[str, int]:
 
 
 def amd_usage(text: str) -> dict[str, int]:
-    """What the assembler's metadata say of a kernel."""
+    """Vector registers and spilled registers of a kernel, from the metadata in its assembly."""
     found = {key: int(value) for key, value in re.findall(r"\.(vgpr_count|vgpr_spill_count):\s+(\d+)", text)}
     return {"registers": found["vgpr_count"], "spills": found["vgpr_spill_count"]}
 
@@ -181,7 +183,7 @@ def main() -> None:
 
 
 def with_others(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of some examples in the place of theirs among those of the last run, which stay as they were."""
+    """The rows of the last run, with those of the given examples replaced."""
     rows = json.loads((RESULTS / "compile_kernels.json").read_text())["seconds"]["kernels"]
     again = {row["example"] for row in found}
     return [*(row for row in rows if row["example"] not in again), *found]

@@ -1,6 +1,6 @@
-"""What a whole compilation takes, files included, from 8 to 1,024 devices: `python bench/compile_scale.py`.
+"""Time and memory of whole compilations, files included, on 8 to 1,024 devices: `python bench/compile_scale.py`.
 
-Every example at full size, a fresh process each; plans that do not fit, too. Goes on where it was interrupted.
+Every example is compiled at full size in a fresh process. Plans that do not fit count too. An interrupted run resumes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from measure import RESULTS, write_results
 ROOT = Path(__file__).parent.parent
 COUNTS = (8, 64, 192, 1024)
 MOST_SECONDS, MOST_MEGABYTES, MOST_KILOBYTES = 10, 1500, 60
-"""Wanted of every compilation on two cores: time by the clock, resident memory, and size of parallel.py."""
+"""Limits for every compilation on two cores: wall-clock time, resident memory, and size of parallel.py. Excesses are
+printed.
+"""
 
 
 def main() -> None:
@@ -48,7 +50,7 @@ def main() -> None:
 
 
 def measured(example: Path, machine: str, devices: int, settings: Mapping[str, int] = {}) -> dict[str, float]:
-    """Wall-clock and processor seconds, megabytes resident, kilobytes of parallel.py, and the simulated step."""
+    """Wall-clock and processor seconds, peak resident megabytes, kilobytes of parallel.py, and the simulated step."""
     found, plan = compiled(example, machine, devices, settings)
     return {**found, "predicted step": plan["simulated_seconds"], "fits": not plan["warnings"]}
 
@@ -56,8 +58,8 @@ def measured(example: Path, machine: str, devices: int, settings: Mapping[str, i
 def compiled(
     example: Path, machine: str, devices: int, settings: Mapping[str, int] = {}, memory: str | None = None
 ) -> tuple[dict[str, float], dict[str, Any]]:
-    """The seconds, megabytes and kilobytes of `measured`, and what plan.json has, where a device holds the machine's
-    memory or this.
+    """The seconds, megabytes and kilobytes of `measured`, and the content of plan.json. `memory` replaces the machine's
+    memory per device. Raises SystemExit if the command fails.
     """
     unityc = Path(sys.executable).parent / "unityc"
     with tempfile.TemporaryDirectory() as folder:

@@ -1,9 +1,10 @@
-"""Which true rules of the published files follow from the shipped rules, and the other way: `python bench/coverage.py`.
+"""Which true rules of published files follow from the shipped rules, and vice versa: `python bench/coverage.py`.
 
-The rules that bench/audit.py found true, under their conditions, are derived from the shipped rules that have a
-certificate, and from those of `--rules FILE`. The other way, shipped rules are derived from the true ones of a file,
-and of both, at any rank of their groups. Bounds are those of unity_dsl/rules/audit/coverage.py. The files are looked
-for in $UNITY_DSL_DATA, or in ../shared/data beside the checkout. From the results docs/audit.md is written.
+The rules that bench/audit.py found true, under their conditions, are derived from the shipped rules with a certificate
+and from those of `--rules FILE`. In the other direction, shipped rules are derived from the true rules of each file,
+and of both files together, at any rank of their groups. The bounds of the derivations are those of
+unity_dsl/rules/audit/coverage.py. The files are looked for in $UNITY_DSL_DATA, or in ../shared/data beside the
+checkout. docs/audit.md is written from the results.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def main() -> None:
         ours += (rule for path in options.rules for rule in load_rules(read_source(path), library))
         theirs[file] = tuple(true_rules(recorded(name, data / file, reading)))
         published[file] = told(file, coverage(theirs[file], RuleLibrary.of(ours, library, definitions)))
-    # The declarations of the last reading, Unity's, are those of TASO's and more.
+    # The library of the last reading, Unity's, includes the declarations of TASO's.
     theirs["both"] = tuple(rule for rules in theirs.values() for rule in rules)
     known = {source: RuleLibrary.of(rules, library, definitions) for source, rules in theirs.items()}
     shipped = {source: told(f"shipped, from {source}", coverage_at_some_rank(ours, known[source])) for source in known}
@@ -89,7 +90,7 @@ def main() -> None:
 
 
 def examples(rules: Iterable[RuleDecl]) -> list[str]:
-    """The texts of some rules: the smallest ones on different operators."""
+    """The texts of at most `EXAMPLES` rules: the smallest one for each set of operators."""
     found: dict[frozenset[str], RuleDecl] = {}
     for rule in sorted(rules, key=lambda rule: (len(list(calls(rule))), rule.name)):
         found.setdefault(called_names(rule), rule)
@@ -97,7 +98,7 @@ def examples(rules: Iterable[RuleDecl]) -> list[str]:
 
 
 def definitions_of(reading: Reading) -> tuple[RuleDecl, ...]:
-    """The definitions of a format's operators, all of which are proved here."""
+    """The definitions of a format's operators, each proved first. Raises SystemExit if a proof fails."""
     library = reading.library()
     definitions = reading.definitions(library)
     for rule in definitions:
@@ -118,7 +119,9 @@ def recorded(name: str, path: Path, reading: Reading) -> Iterator[Finding]:
 
 
 def told(what: str, covered: Iterator[Covered]) -> dict[str, Any]:
-    """How many rules follow how, the share that does, the steps and rules that it takes, and why others do not."""
+    """Counts of rules by how they follow, the share that follows, the most steps and the rules used, and the reasons of
+    the others.
+    """
     begun = process_time()
     found = list(covered)
     seconds = process_time() - begun

@@ -1,10 +1,10 @@
-"""Graphs, classes, pairs and candidates of the signature table, theme by theme, with the time that each takes.
+"""Counts the graphs, classes, pairs and candidates of the signature table by theme, and the time of each theme.
 
     python bench/enumeration.py [THEME ...] [--operators N] [--processes N]
     python bench/enumeration.py --four
 
-The second form takes a small table, of products, sums and transposes of matrices, with four operators a side. Either
-writes bench/results/enumeration.json, theme by theme, and keeps the rows of other themes.
+The second form uses a small table of matrix products, sums and transposes, with four operators per side. Both update
+bench/results/enumeration.json after each theme and keep the rows of other themes.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The library from its table of signatures: counts of each stage, and the processor seconds that it takes.
+"""Generates the rule library from its table of signatures; counts and processor seconds of each stage.
 
     python bench/generate_rules.py [THEME ...] [--processes N] [--cache DIR] [--write] [--results NAME]
 
-The stages are the enumeration of candidates, their derivation and proof, and the pass that makes the rules minimal.
-What is generated is compared with the shipped files, and `--write` replaces these. All themes by default; for some of
-them the shipped rules of the others are taken as known. Results are kept of a run of all themes without a cache, or
-under another name.
+The stages are the enumeration of candidates, their derivation and proof, and the minimisation of the rules. The
+generated files are compared with the shipped ones, and `--write` replaces these. By default all themes are generated.
+If only some are given, the shipped rules of the others are taken as known. Results are written for a run of all themes
+without a cache, or with `--results` under another name.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ STAGES = {"enumerated": "enumeration", "derived or proved": "derivation and proo
 
 @dataclass
 class Clock:
-    """Processor seconds of this process and of its finished children, by the stage that progress tells."""
+    """Processor seconds of this process and of its finished children, by the stage that the progress reports name."""
 
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     stage: str = "contexts"
     since: float = field(default_factory=lambda: processor_seconds())
 
     def tell(self, what: str, done: int, whole: int) -> None:
-        """The progress of a generator; a new stage begins where another thing is done."""
+        """Receives a generator's progress report. A new stage begins when `what` changes."""
         stage = STAGES.get(what, what)
         if stage != self.stage:
             self.turn(stage)
@@ -82,16 +82,17 @@ def main() -> None:
 
 
 def is_shipped(made: ThemeFile) -> bool:
-    """Whether a generated file and its certificates are what ships."""
+    """Whether a generated file and its certificates equal the shipped ones."""
     path = folder("rules") / f"{made.theme}.rules"
     texts = {path: made.rules, certificates_path(path): made.certificates}
     return all(one.exists() and one.read_text(encoding="utf-8") == text for one, text in texts.items())
 
 
 def summary(made: Generation, clock: Clock, processes: int) -> dict[str, Any]:
-    """Counts, processor seconds, and the candidates that hold at random operands and are not proved, or false.
+    """Counts, processor seconds, memory, and the candidates that hold at random operands but are not proved or are
+    refuted.
 
-    At no time is more memory in use than the largest process had at any time, for each of them.
+    `peak_mib_at_most` bounds the total memory by the peak of the largest process times the number of processes.
     """
     peak = max(
         resource.getrusage(whose).ru_maxrss // 1024 for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)

@@ -1,20 +1,21 @@
-"""Programs and kernels on a GPU, in at most eight minutes: `python bench/gpu.py --prepare DIR`.
+"""Checks and times programs and kernels on a GPU, in at most eight minutes: `python bench/gpu.py --prepare DIR`.
 
-That writes a folder of programs, kernels and what measures them. `python DIR/gpu.py` then runs it on a machine that
-needs Python, torch and triton alone. The phases save what they find, and go on where another one fails:
+This command writes a folder with programs, kernels and the scripts that measure them. `python DIR/gpu.py` then runs the
+phases on a machine that needs only Python, torch and triton. Each phase saves its results. If one fails, the others
+still run:
 
-  steps     a training step of six models by torch's operators, by our kernels, both as they are and as CUDA graphs, and
-            by hand with the best native calls, with losses and gradients against float64
+  steps     a training step of six models with torch's operators and with our kernels, each eager and as a CUDA graph,
+            and of hand-written modules with the best native calls; losses and gradients are compared with float64
   families  families of kernels against eager calls, torch.compile and the device's ceilings
-  curves    products, attention, convolutions, memory, and the host's time by kind of call
+  curves    matrix products, attention, convolutions, memory, and the host's time by kind of call
   profile   `unityc profile`, so that the simulator's error on each step can be computed
   ranks     programs of two ranks on one GPU through gloo
-  compiled  the steps by torch.compile, which take minutes to compile
+  compiled  the steps under torch.compile, which takes minutes to compile
   programs  train.py as users start it
 
-A kernel that gave way to operations of torch counts as failed. All is written to `--out DIR/gpu.json` after each phase;
-`python bench/gpu_report.py` compares it with what the simulator predicts.
-`--cpu` rehearses every phase in Triton's interpreter, with a folder that `--prepare DIR --tiny` made.
+A kernel that fell back to torch's operators counts as failed. After each phase all results are written to `gpu.json` in
+the folder `--out DIR`. `python bench/gpu_report.py` compares them with the simulator's predictions.
+`--cpu` rehearses every phase in Triton's interpreter, in a folder that `--prepare DIR --tiny` has written.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ MANIFEST = "manifest.json"
 CARRIED = ("gpu.py", "gpu_timing.py", "gpu_steps.py", "gpu_families.py", "gpu_curves.py", "gpu_ranks.py")
 SHARED = ("by_hand.py", "kernel_families.py")
 PACKAGES = ("unity_dsl", "lark")
-"""Of Python alone; what else `unityc profile` imports (click, jinja2, numpy, scipy) a machine with torch is given."""
+"""Pure Python packages that are copied. The others that `unityc profile` imports (click, jinja2, numpy, scipy) are
+expected on the machine beside torch.
+"""
 
 MODELS: Mapping[str, Mapping[str, int]] = {
     "gpt2": {"b": 8},
@@ -47,7 +50,7 @@ MODELS: Mapping[str, Mapping[str, int]] = {
     "mixtral_8x7b": {"b": 1, "s": 2048, "layers": 2},
     "dlrm": dict.fromkeys((f"rows{number}" for number in (1, 10, 11, 20, 21, 22)), 1_000_000),
 }
-"""What is smaller than in the examples, to fit one GPU with float64 beside it."""
+"""Settings of each model that differ from the example's, so that one GPU also fits the float64 reference."""
 
 KERNELS = ("torch", "triton")
 TWO_RANKS = (
@@ -66,17 +69,19 @@ PHASES = ("steps", "families", "curves", "profile", "ranks", "compiled", "progra
 MOST_SECONDS = {
     "steps": 20, "families": 60, "curves": 90, "profile": 100, "ranks": 60, "programs": 60, "compiled": 20,
 }  # fmt: skip
-"""Of a phase; of `steps` and `compiled` for one model, after all have compiled what they run."""
+"""Time limit of each phase. For `steps` and `compiled` the limit is for one model, after all models have compiled."""
 
 WARM_SECONDS = {"steps": 60, "compiled": 200}
-"""That all models, or these and the families, may take to compile."""
+"""Time limit in which all models, and in `steps` also the families, compile."""
 
 
 # ---------------------------------------------------------------------------------------------- before, without a GPU
 
 
 def prepare(made: Path, tiny: bool, machine: str, models: Collection[str], families: Collection[str]) -> None:
-    """Write the programs of models, the kernels of families, and what runs them. Raises what the compiler raises."""
+    """Write the programs of models, the kernels of families, and the scripts that run them. Raises what the compiler
+    raises.
+    """
     made.mkdir(parents=True, exist_ok=True)
     manifest = {
         "tiny": tiny,
@@ -94,7 +99,7 @@ def prepare(made: Path, tiny: bool, machine: str, models: Collection[str], famil
 def prepared_models(
     made: Path, tiny: bool, machine: str, models: Collection[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The programs of each model with torch's operators and with kernels."""
+    """Writes each model's programs, with torch's operators and with kernels; yields the model's manifest entry."""
     from unity_dsl.compilation import Request
     from unity_dsl.resources import folder
 
@@ -115,7 +120,7 @@ def prepared_models(
 
 
 def prepared_ranks(made: Path, machine: str, models: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Small programs of two ranks, and by their names those of one rank."""
+    """Writes small programs for two ranks and for one; yields the name of each with its one-rank reference."""
     from unity_dsl.compilation import Request
     from unity_dsl.resources import folder
 
@@ -131,7 +136,7 @@ def prepared_ranks(made: Path, machine: str, models: Collection[str]) -> Iterato
 
 
 def written(request: Any, out: Path) -> Any:
-    """The plan of a request, whose program is written."""
+    """Compiles a request, writes its program to `out`, and returns the plan."""
     from unity_dsl.compilation import compile_model
     from unity_dsl.emit.output_folder import write_program
 
@@ -141,8 +146,8 @@ def written(request: Any, out: Path) -> Any:
 
 
 def prepared_families(made: Path, tiny: bool, families: Collection[str]) -> dict[str, Any]:
-    """The kernels of every family, and what they are given; the reason where a family has none. Products are in kernels
-    where that is cheaper on `FAMILY_MACHINE`.
+    """Writes the kernels of every family; returns their arguments, or the reason why a family has no single kernel.
+    Matrix products are fused into kernels where that is cheaper on `FAMILY_MACHINE`.
     """
     from kernel_families import FAMILIES, model_text
 
@@ -179,7 +184,7 @@ def prepared_families(made: Path, tiny: bool, families: Collection[str]) -> dict
 
 
 def carry_packages(site: Path) -> None:
-    """Copy the packages that `unityc profile` needs, and the declarations beside ours."""
+    """Copy the packages that `unityc profile` needs, and the folders of declarations."""
     from importlib.util import find_spec
 
     from unity_dsl.resources import folder
@@ -199,7 +204,7 @@ def carry_packages(site: Path) -> None:
 
 @dataclass
 class Child:
-    """A process of a phase, and what it has told."""
+    """A process of a phase, and whether it has reported that it is ready."""
 
     name: str
     process: subprocess.Popen[str]
@@ -230,7 +235,7 @@ class Session:
         return {**os.environ, **settings, **rehearsed}
 
     def start(self, name: str, script: str, *arguments: str) -> Child:
-        """A script of a phase, whose results are `work/NAME.json`."""
+        """Starts a script of a phase, which writes its results to `work/NAME.json`."""
         command = [sys.executable, str(self.made / script), *arguments, "--out", str(self.work / f"{name}.json")]
         command += ["--cpu"] if self.cpu else []
         with (self.work / f"{name}.log").open("w") as log:
@@ -239,7 +244,7 @@ class Session:
         return Child(name, process)
 
     def finish(self, child: Child, seconds: float) -> None:
-        """Wait so long for the end of a process; what it has saved by then counts."""
+        """Let a process continue, wait at most `seconds` for its end, and collect the results that it has saved."""
         try:
             child.process.communicate("go\n", timeout=max(1.0, min(seconds, self.left)))
             ended = f"exit code {child.process.returncode}" if child.process.returncode else None
@@ -250,7 +255,7 @@ class Session:
         self.collect(child.name, ended)
 
     def collect(self, name: str, ended: str | None) -> None:
-        """Take what a process has saved into the results, and write them."""
+        """Add the results that a process has saved, and write all results."""
         path = self.work / f"{name}.json"
         found = json.loads(path.read_text()) if path.exists() else {}
         if ended is not None:
@@ -267,7 +272,7 @@ class Session:
 
 
 def run_together(session: Session, children: Sequence[Child], warm: float, most: Mapping[str, float]) -> None:
-    """Processes that compile at the same time, `warm` seconds at most, and are timed one after the other."""
+    """Let processes compile concurrently for at most `warm` seconds, then run their measurements one at a time."""
     selector = DefaultSelector()
     for child in children:
         assert child.process.stdout is not None
@@ -275,7 +280,7 @@ def run_together(session: Session, children: Sequence[Child], warm: float, most:
     end = time.monotonic() + (600 if session.cpu else min(warm, session.left * 0.6))
     while not all(child.ready for child in children) and time.monotonic() < end:
         for key, _ in selector.select(timeout=1.0):
-            key.data.ready = True  # or it has ended: then there is nothing to wait for
+            key.data.ready = True  # the process is ready or has ended: there is nothing to wait for
             key.data.process.stdout.readline()
             selector.unregister(key.fileobj)
     told = ", ".join(child.name for child in children if not child.ready)
@@ -285,7 +290,7 @@ def run_together(session: Session, children: Sequence[Child], warm: float, most:
 
 
 def run_programs(session: Session) -> None:
-    """train.py as a user starts it."""
+    """Run each program's train.py as a user starts it."""
     found: dict[str, Any] = {}
     for name, *given in COMMANDS:
         if not (session.made / name).exists():
@@ -321,7 +326,7 @@ def run_programs(session: Session) -> None:
 
 
 def run_profile(session: Session) -> None:
-    """`unityc profile` of this machine; the machine file is written beside the results."""
+    """Run `unityc profile` on this machine; the machine file is written next to the results."""
     seconds = 3 if session.cpu else 60
     device = "cpu" if session.cpu else "cuda"
     command = [sys.executable, "-m", "unity_dsl", "profile", "--device", device, "--seconds", str(seconds)]
@@ -340,7 +345,7 @@ def run_profile(session: Session) -> None:
 
 
 def run_phase(session: Session, phase: str, models: Sequence[str], phases: Collection[str]) -> None:
-    """One phase. The families compile while the models do."""
+    """Run one phase. The families compile at the same time as the models."""
     programs = ("--programs", str(session.made))
     if phase in ("steps", "compiled"):
         way = ("--compiled",) if phase == "compiled" else ()
@@ -365,7 +370,9 @@ def run_phase(session: Session, phase: str, models: Sequence[str], phases: Colle
 
 
 def run(made: Path, options: argparse.Namespace) -> int:
-    """All phases, and a summary. 1 where something is wrong or gave way."""
+    """Runs all phases and prints a summary. Returns 1 if something failed or fell back, 2 for a folder of another kind
+    (`--tiny` without `--cpu`, or the reverse).
+    """
     sys.path.insert(0, str(made))
     from gpu_timing import device_of, hardware
 
@@ -391,7 +398,7 @@ def run(made: Path, options: argparse.Namespace) -> int:
 
 
 def failures(results: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong, gave way, or did not end."""
+    """One line for each result that is wrong, fell back to torch's operators, or did not finish."""
     for name, found in results.items():
         if not isinstance(found, dict):
             continue
@@ -425,7 +432,7 @@ def failures(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def summary(results: Mapping[str, Any]) -> Iterator[str]:
-    """Milliseconds of each model's ways, and how families compare."""
+    """One line for each model, with the milliseconds of each way to run it, and for each family with its ratios."""
     for name, found in results.items():
         if isinstance(found, dict) and "ways" in found:
             rows = {way: row for way, row in found["ways"].items() if "seconds" in row}

@@ -1,8 +1,9 @@
-"""What a device and its host take for single calls: `python gpu_curves.py --out FILE`.
+"""Device and host time of single calls: `python gpu_curves.py --out FILE`.
 
-Products by (m, n, k, batch, type) forward and in both gradients, attention and convolutions in both directions, what
-streams through memory, and the host's seconds by kind of call. Times of short kernels are those of a CUDA graph, so
-that launches are told apart. From these come curves of machine files. A phase of bench/gpu.py.
+Measured are matrix products by (m, n, k, type), forward and both gradients, products of batches of matrices forward,
+attention and convolutions forward and backward, memory-bound calls, and the host's seconds by kind of call. Short
+kernels are timed in a CUDA graph, which excludes launch overhead. The curves of machine files are derived from these
+times. A phase of bench/gpu.py.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def products(device: torch.device, tiny: bool) -> Iterator[Row]:
         tf32(kind == "tf32")
         for m, n, k in product(ms, ns, ks):
             if kind == "bf16" and not tiny and (m.bit_length() + n.bit_length() + k.bit_length()) % 2:
-                continue  # every second point: a checkerboard
+                continue  # only every second point, as on a checkerboard
             if 2.0 * m * n * k <= MOST_FLOPS[kind]:
                 yield product_row(m, n, k, kind, device)
     tf32(False)
@@ -83,7 +84,7 @@ def batched(device: torch.device, tiny: bool) -> Iterator[Row]:
 
 
 def _kept(kind: str, tiny: bool, *sides: int) -> bool:
-    """All shapes that have 64 or 128 once; of other types than bf16 those of two equal sides alone."""
+    """Whether a shape is measured: some side is 64 or 128, and for types other than bf16 two sides are equal."""
     narrow = any(side in (64, 128) for side in sides)
     return tiny or (narrow and (kind == "bf16" or len(set(sides)) < 3))
 
@@ -92,7 +93,7 @@ def _kept(kind: str, tiny: bool, *sides: int) -> bool:
 
 
 def attention(device: torch.device, tiny: bool) -> Iterator[Row]:
-    """torch's fused attention in bf16 forward, and its gradient; by dropout and by a mask of numbers as well."""
+    """torch's fused attention in bf16, forward and backward; also with dropout, an additive mask, grouped queries."""
     lengths, heads = ((16,), (16,)) if tiny else ((256, 512, 1024, 2048, 4096, 8192), (64, 128))
     options = ("causal", "full", "causal, dropout", "causal, 4 heads a key", "full, mask", "full, mask, dropout")
     for s, e, how in product(lengths, heads, options):
@@ -136,7 +137,9 @@ CONVOLUTIONS = (  # images, channels, pixels a side, kernels, rows and columns o
 
 
 def convolutions(device: torch.device, tiny: bool) -> Iterator[Row]:
-    """Forward, the image's gradient, the kernels' gradient; tensors as they lie in programs, and channels last."""
+    """Convolutions: forward, gradient of the image, gradient of the weight; contiguous as in programs, and channels
+    last.
+    """
     shapes = ((2, 4, 8, 4, 3, 3, 1, 2),) if tiny else CONVOLUTIONS
     for kind, last in (("f32", False), ("tf32", False), ("bf16", False), ("tf32", True), ("bf16", True)):
         tf32(kind == "tf32")
@@ -176,7 +179,7 @@ def streams(device: torch.device, tiny: bool) -> Iterator[Row]:
 
 
 def stream_calls(x: Tensor, y: Tensor, table: Tensor) -> dict[str, tuple[Callable[[], Any], float]]:
-    """Calls over matrices, and the bytes that each has to read and write."""
+    """Calls on matrices, and the bytes that each has to read and write."""
     rows, columns = x.shape
     once, other = x.nbytes, torch.float32 if x.dtype == torch.bfloat16 else torch.bfloat16
     gain, ids = torch.ones_like(x[0]), torch.randint(len(table), (rows,), device=x.device)
@@ -200,7 +203,7 @@ def stream_calls(x: Tensor, y: Tensor, table: Tensor) -> dict[str, tuple[Callabl
 
 
 class Passed(torch.autograd.Function):
-    """A function of autograd that computes as little as one can."""
+    """An autograd function with as little computation as possible."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -212,7 +215,7 @@ class Passed(torch.autograd.Function):
 
 
 def host(device: torch.device, tiny: bool) -> Iterator[Row]:
-    """Seconds of the host by kind of call, on tensors so small that the device waits for it."""
+    """Host seconds by kind of call, on tensors so small that the device waits for the host."""
     times = 5 if tiny else 300
     x = torch.randn(8, 64, device=device, dtype=torch.bfloat16)
     grown, gain = x.clone().requires_grad_(), torch.ones(64, device=device, dtype=torch.bfloat16)
@@ -275,7 +278,7 @@ def host(device: torch.device, tiny: bool) -> Iterator[Row]:
 
 
 def chained(apply: Callable[[Tensor], Tensor], x: Tensor, times: int) -> float:
-    """A node of autograd: a tenth of what a chain of eleven takes more than one of one."""
+    """Host seconds of one autograd node: a tenth of the time by which a chain of eleven exceeds a chain of one."""
 
     def of(count: int) -> float:
         made = x
@@ -288,7 +291,7 @@ def chained(apply: Callable[[Tensor], Tensor], x: Tensor, times: int) -> float:
 
 
 def host_collectives(device: torch.device, times: int) -> Iterator[Row]:
-    """Collectives of one rank: what the host takes to issue them, and to wait for them."""
+    """Host seconds to issue and to wait for collectives in a group of one rank."""
     with tempfile.TemporaryDirectory() as folder:
         backend = "nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=0, world_size=1)

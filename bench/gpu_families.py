@@ -1,8 +1,9 @@
 """Kernels of `--kernels triton`, each family checked and timed: `python gpu_families.py --programs DIR --out FILE`.
 
-Forward and backward of each at the sizes of large models, in bf16. They are compared with the operations of torch that
-they stand for, in float64, then timed against these operations run one by one, PyTorch's own fused calls, and these
-compiled; and as a part of what a copy, or a product of matrices, reaches in the same run. A phase of bench/gpu.py.
+Each kernel runs forward and backward in bf16 at the sizes of large models. Its results are compared with the torch
+operators that it replaces, in float64. Its time is compared with these operators run one by one, with PyTorch's own
+fused calls, and with those under torch.compile. Its rate is given as a fraction of the rate that a copy or a matrix
+product reaches in the same run. A phase of bench/gpu.py.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from kernel_families import FAMILIES, Family, moved_bytes
 from torch import Tensor
 
 TOLERANCE = 2e-2
-"""Of the largest element, in bf16; or twice what the operations of torch lose in it."""
+"""Largest error in bf16, relative to the largest element. Twice the error of torch's operators in bf16 passes too."""
 REPETITIONS = 12
 
 
 class Caller:
-    """What a function of kernels.py asks of the program that calls it."""
+    """The attributes that a function of kernels.py reads from the program that calls it."""
 
     training = True
-    dtype = compute_dtype = sum_dtype = torch.float64  # of the operations of torch
+    dtype = compute_dtype = sum_dtype = torch.float64  # for torch's operators
 
     def __init__(self) -> None:
         self.counters = torch.tensor(1), torch.tensor(2)
 
 
 def function_of(made: Path, name: str, record: Mapping[str, Any]) -> tuple[Callable[..., Tensor], Any, dict[str, str]]:
-    """The function of a family, given its tensors alone, the module that it is in, and why its kernels fail."""
+    """The function of a family, which takes only its tensors, its module, and the failures of its kernels."""
     spec = importlib.util.spec_from_file_location(f"kernels_{name}", made / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -50,7 +51,7 @@ def function_of(made: Path, name: str, record: Mapping[str, Any]) -> tuple[Calla
 
 
 def by_torch(function: Callable[..., Tensor], module: Any) -> Callable[..., Tensor]:
-    """The same by its operations of torch."""
+    """The same function, computed by the torch operators that its kernels fall back to."""
     classes = {
         made for made in vars(module).values() if isinstance(made, type) and issubclass(made, torch.autograd.Function)
     }
@@ -66,18 +67,18 @@ def by_torch(function: Callable[..., Tensor], module: Any) -> Callable[..., Tens
 
 
 def passes(function: Callable[..., Tensor], inputs: list[Tensor], cotangent: Tensor) -> tuple[Action, Action]:
-    """A forward pass, and the backward pass of one."""
+    """Two actions: a forward pass, and the backward pass of one that has already run."""
     result, floats = function(*inputs), of_floats(inputs)
     return lambda: function(*inputs), lambda: torch.autograd.grad(result, floats, cotangent, retain_graph=True)
 
 
 def of_floats(tensors: list[Tensor]) -> list[Tensor]:
-    """Those that have gradients."""
+    """The floating-point tensors, which have gradients."""
     return [tensor for tensor in tensors if tensor.is_floating_point()]
 
 
 def largest_error(found: list[Tensor], wanted: list[Tensor]) -> float:
-    """The largest deviation, relative to the largest element of a tensor; infinite where one is not a number."""
+    """The largest error, relative to the largest element of its tensor; infinite if an error is NaN."""
     errors = [
         ((one.double() - two).abs().max() / two.abs().max().clamp(min=1e-30)).item()
         for one, two in zip(found, wanted, strict=True)
@@ -96,7 +97,7 @@ def inputs_of(record: Mapping[str, Any], device: torch.device) -> list[Tensor]:
 
 
 def checked(function: Callable[..., Tensor], module: Any, inputs: list[Tensor]) -> tuple[float, float]:
-    """The errors of result and gradients against float64: of the kernels, and of torch's operations in bf16."""
+    """The largest error of result and gradients against float64, for the kernels and for torch's operators in bf16."""
     exact = [one.detach().double().requires_grad_() if one.is_floating_point() else one for one in inputs]
     wanted = by_torch(function, module)(*exact)
     cotangent = torch.randn(wanted.shape, device=wanted.device, dtype=torch.bfloat16)
@@ -113,7 +114,7 @@ def measure(
     family: Family, function: Callable[..., Tensor], module: Any, compiled: Callable[..., Tensor] | None,
     inputs: list[Tensor], sizes: Mapping[str, int],
 ) -> dict[str, Any]:  # fmt: skip
-    """Seconds and ratios of a family, forward and backward."""
+    """Seconds of each way to compute a family, and their ratios to the kernels, forward and backward."""
     result = function(*inputs)
     cotangent = torch.randn_like(result)
     count = moved_bytes(inputs, result, False), moved_bytes(inputs, result, True)
@@ -135,7 +136,7 @@ def measure(
 
 
 def add_fractions(found: dict[str, Any], reached: Mapping[str, float]) -> None:
-    """What part of the ceiling each way reaches."""
+    """Add the fraction of the ceiling that each way reaches."""
     for direction in ("forward", "backward"):
         row = found[direction]
         work, kind = (row["flops"], "flops") if "flops" in row else (row["bytes"], "bytes")
@@ -154,7 +155,7 @@ def main() -> int:
     results: dict[str, Any] = {"families": {}}
     rows = results["families"]
     compiled: dict[str, Callable[..., Tensor]] = {}
-    torch._functorch.config.donated_buffer = False  # a backward pass is timed again and again
+    torch._functorch.config.donated_buffer = False  # a backward pass is timed repeatedly
     for name, record in manifest["families"].items():
         if "reason" in record:
             rows[name] = {"correct": False, "reason": record["reason"]}

@@ -1,8 +1,9 @@
-"""Sections of machine files from what was measured on a GPU: `python bench/gpu_machine.py machines/h200.toml`.
+"""Sections of machine files from measurements on a GPU: `python bench/gpu_machine.py machines/h200.toml`.
 
-It prints the grids of products, rates of fused attention and of AdamW that `results/gpu_curves.json` and
-`results/gpu.json` give, all of kernels alone. Sections of another GPU are derived by the ratios of its figures to those
-of the measured one: arithmetic by the peak, traffic by the bandwidth of the memory. The start of a kernel stays.
+It prints grids of matrix products, rates of fused attention, of memory-bound calls and of AdamW, and the slowdown of
+unaligned products. They are derived from `results/gpu_curves.json` and `results/gpu.json`, and are kernel times without
+launches. Sections of another GPU are scaled from the measured one: arithmetic by the ratio of peak rates, traffic by
+the ratio of memory bandwidths. The start-up time of a kernel is not scaled.
 `--write` puts the sections at the end of each file.
 """
 
@@ -44,12 +45,12 @@ SIDES = (128, 512, 2048, 8192)
 ROWS = {"bf16": (*SIDES, 32768), "f32": SIDES, "tf32": SIDES}
 BATCHED = (64, 128, 512, 2048)
 BATCH, START = 64, 2.5e-6
-"""Products of a batch that was measured; seconds until a kernel multiplies."""
+"""The batch size of the measured products of batches; start-up seconds of a kernel before it multiplies."""
 ATTENTION = {
     "causal_attention": "causal", "full_attention": "full", "padded_attention": "full, mask",
     "masked_attention": "full, mask",
 }  # fmt: skip
-"""Operators, and how the measured calls are called."""
+"""The measured kind of attention call for each operator."""
 STREAMS = ("cast", "layer_norm", "rms_norm", "softmax")
 DIRECTIONS = (Direction.FORWARD, Direction.LEFT, Direction.RIGHT)
 Point = tuple[int, int, int]
@@ -57,8 +58,8 @@ Point = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Device:
-    """How many times as long as on the measured GPU arithmetic takes, by type, and traffic of the memory, of which that
-    one moves `bandwidth` bytes a second.
+    """A GPU relative to the measured one: the factors by which arithmetic, per type, and memory traffic take longer.
+    `bandwidth` is the bytes a second that the measured GPU moves.
     """
 
     arithmetic: Mapping[str, float]
@@ -70,12 +71,12 @@ class Device:
         return seconds + max(seconds - START, 0.0) * (self.traffic - 1)
 
     def attends(self, seconds: float) -> float:
-        """Seconds of fused attention, which is bound by arithmetic."""
+        """Seconds of fused attention, which is compute-bound."""
         return seconds * self.arithmetic["bf16"]
 
     def multiplies(self, seconds: float, kind: str, at: Point, start: float = 0.0) -> float:
-        """Seconds of a product [m, k] x [k, n], (m, n, k) = `at`, which takes `start` until it multiplies: its
-        arithmetic or its traffic, whichever takes longer. The traffic takes no longer than the product did.
+        """Seconds of a product [m, k] x [k, n], (m, n, k) = `at`, that took `seconds` on the measured GPU. It takes
+        `start`, then its arithmetic or its traffic, whichever is longer. The traffic is at most the measured time.
         """
         m, n, k = at
         start = min(start, seconds)
@@ -96,7 +97,9 @@ def device_of(file: Path) -> Device:
 
 
 def grids(rows: list[dict[str, Any]], kind: str, device: Device) -> Mapping[Direction, ProductGrid]:
-    """Of single products. Where the largest was not measured, it runs at the rate of one with a quarter of the sum."""
+    """Grids of single products. The largest ones that were not measured run at the rate of a product with a quarter of
+    the k.
+    """
     known = {(row["m"], row["n"], row["k"]): row["seconds"] for row in rows if row["type"] == kind}
     found = {}
     for number, direction in enumerate(DIRECTIONS):
@@ -113,7 +116,7 @@ def grids(rows: list[dict[str, Any]], kind: str, device: Device) -> Mapping[Dire
 def batched_grids(
     rows: list[dict[str, Any]], kind: str, single: Mapping[Direction, ProductGrid], device: Device
 ) -> Mapping[Direction, ProductGrid]:
-    """Of a product in a batch; where none was measured, as long as a single one of the device less its start."""
+    """Grids of one product in a batch. An unmeasured one takes as long as a single product less its start-up time."""
     known = {
         (row["m"], row["n"], row["k"]): row["seconds"] for row in rows if row["type"] == kind and row["batch"] == BATCH
     }
@@ -124,7 +127,7 @@ def batched_grids(
         return float(single[Direction.FORWARD].at(*map(float, at)) - START)
 
     def operand(direction: Direction, m: int, n: int, k: int) -> Point:
-        """The product that a direction is of that of m rows, n columns, and a sum over k."""
+        """The (rows, columns, k) of the product that a direction computes for a forward product (m, n, k)."""
         return {Direction.FORWARD: (m, n, k), Direction.LEFT: (m, k, n), Direction.RIGHT: (n, k, m)}[direction]
 
     found = {}
@@ -144,7 +147,9 @@ def grid_of(rows: tuple[int, ...], sides: tuple[int, ...], seconds: Any, launch:
 
 
 def attention_lines(rows: list[dict[str, Any]], device: Device) -> Iterator[str]:
-    """A rate of each operator and direction: that of a call on 2,048 or 4,096 positions and heads of 128."""
+    """One rate for each operator and direction, measured on 2,048 or 4,096 positions (the longer if both) and heads of
+    size 128.
+    """
     library = load_library()
     for name, how in ATTENTION.items():
         fitting = [row for row in rows if row["how"] == how and row["e"] == 128 and row["s"] in (2048, 4096)]
@@ -162,8 +167,8 @@ def attention_lines(rows: list[dict[str, Any]], device: Device) -> Iterator[str]
 
 
 def stream_lines(rows: list[dict[str, Any]], device: Device) -> Iterator[str]:
-    """Of casts between bf16 and float32, by the type that is read, and of calls that were measured forward alone;
-    amounts are the bytes that are read and written.
+    """Times of casts between bf16 and float32, by the type that is read, and of calls that were measured only forward,
+    by the bytes read and written.
     """
     for name, kind in product(STREAMS, ("bf16", "f32")):
         points = [row["seconds"][name] for row in rows if row["type"] == kind]
@@ -175,7 +180,7 @@ def stream_lines(rows: list[dict[str, Any]], device: Device) -> Iterator[str]:
 
 
 def unaligned_lines(models: Mapping[str, Any], grid: ProductGrid) -> Iterator[str]:
-    """How many times as long products with a vocabulary take that no 8 divides: that of gpt2, that of bert_large."""
+    """The slowdown of products with a vocabulary size that is not divisible by 8: those of gpt2 and bert_large."""
     times = []
     for model, word, shape in (("gpt2", "align1", (8192, 50257, 768)), ("bert_large", "align2", (4096, 30522, 1024))):
         kernels = models[model]["ways"]["torch"]["kernels"]
@@ -185,18 +190,18 @@ def unaligned_lines(models: Mapping[str, Any], grid: ProductGrid) -> Iterator[st
 
 
 def optimizer_lines(models: Mapping[str, Any], device: Device) -> Iterator[str]:
-    """The rate of torch's fused AdamW, from the step of the model with the most parameters by hand."""
+    """The rate of torch's fused AdamW, from the step of llama3_8b with torch's operators."""
     row = models["llama3_8b"]["ways"]["torch"]
     seconds = next(taken for name, (_, taken) in row["kernels"].items() if "FusedOpti" in name)
     yield from ("", "[optimizer]", f"bytes = [{4 * PARAMETERS}]", f"time_us = [{device.streams(seconds) * 1e6:.5g}]")
 
 
 PARAMETERS = 2 * 128256 * 4096 + 4 * (2 * 4096**2 + 2 * 1024 * 4096 + 3 * 14336 * 4096 + 2 * 4096) + 4096
-"""Of llama3_8b with four layers."""
+"""Number of parameters of llama3_8b with four layers."""
 
 
 def lines(file: Path) -> Iterator[str]:
-    """The sections of a machine file, after the mark."""
+    """The lines of the sections of a machine file, after the heading comment."""
     curves = json.loads((RESULTS / "gpu_curves.json").read_text())
     models = json.loads((RESULTS / "gpu.json").read_text())["models"]
     device, measured = device_of(file), device_of(MEASURED)
@@ -213,7 +218,7 @@ def lines(file: Path) -> Iterator[str]:
 
 
 def sections(file: Path) -> str:
-    """What a machine file ends with."""
+    """The derived end of a machine file: heading comment and sections."""
     mark = MARK if file.resolve() == MEASURED else DERIVED
     return "\n".join([mark.rstrip(), *lines(file)]) + "\n"
 
@@ -233,7 +238,7 @@ def main() -> None:
 
 
 BEGINNING = r"(?m)^# (?:Measured on|Derived from what) one H200"
-"""Where the sections begin."""
+"""Matches the heading comment with which the sections begin."""
 
 if __name__ == "__main__":
     main()

@@ -1,7 +1,8 @@
 """Programs of two ranks on one device, through gloo: `python gpu_ranks.py --programs DIR --out FILE`.
 
-NCCL takes one rank a GPU, gloo takes two. So streams, buckets, prefetched gathers and asynchronous sums of a program
-run on a GPU: losses and gradients in float64 against the program of one device. A phase of bench/gpu.py.
+NCCL allows one rank per GPU; gloo allows two. With gloo, one GPU exercises a program's streams, buckets, prefetched
+gathers and asynchronous reductions. Losses and gradients in float64 are compared with the program for one device. A
+phase of bench/gpu.py.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ BOUND = 1e-10
 
 
 def step(module: Any, mesh: Any, device: torch.device) -> tuple[float, dict[str, Tensor]]:
-    """Loss and whole gradients of a step in float64."""
+    """Loss and unsharded gradients of a step in float64."""
     model = module.Model(mesh, device=device, dtype=torch.float64)
     model.initialise(0)
     model.train()
@@ -39,7 +40,7 @@ def step(module: Any, mesh: Any, device: torch.device) -> tuple[float, dict[str,
 
 
 def rank_step(rank: int, made: str, name: str, store: str, kind: str, results: Any) -> None:
-    """What one rank does, in a process of its own."""
+    """Runs the step of one rank in its own process; stores loss and gradients, or the error, in `results`."""
     faulthandler.enable()
     try:
         device = torch.device(kind, 0) if kind == "cuda" else torch.device(kind)
@@ -58,7 +59,7 @@ def rank_step(rank: int, made: str, name: str, store: str, kind: str, results: A
 
 
 def compared(made: Path, name: str, alone: str, device: torch.device) -> dict[str, Any]:
-    """The largest error of loss and gradients of a program on two ranks."""
+    """The largest relative error of loss and gradients of a program on two ranks, or why a rank failed."""
     sys.path.insert(0, str(made))
     loss, wanted = step(importlib.import_module(f"{alone}.model"), None, device)
     with tempfile.TemporaryDirectory() as folder, mp.get_context("spawn").Manager() as manager:
@@ -70,7 +71,7 @@ def compared(made: Path, name: str, alone: str, device: torch.device) -> dict[st
             process.start()
         for process in processes:
             process.join(60)
-            process.kill()  # where it still runs: then its code is -9
+            process.kill()  # if it still runs, its exit code becomes -9
             process.join()
         found = dict(results)
         codes = [process.exitcode for process in processes]
@@ -80,7 +81,7 @@ def compared(made: Path, name: str, alone: str, device: torch.device) -> dict[st
             return {"correct": False, "reason": reason[0], "trace": reason[1]}
     errors = [abs(found[rank][0] - loss) / abs(loss) for rank in range(RANKS)]
     squares = torch.stack([value.square().mean() for value in wanted.values()])
-    floor = 1e-3 * float(squares.mean().sqrt())  # some gradients are zero but for rounding
+    floor = 1e-3 * float(squares.mean().sqrt())  # some gradients are zero up to rounding
     for rank in range(RANKS):
         for key, value in found[rank][1].items():
             scale = max(float(wanted[key].abs().max()), floor)

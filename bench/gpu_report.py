@@ -1,7 +1,7 @@
-"""What bench/gpu.py brought back from a GPU, beside what the simulator predicts: `python bench/gpu_report.py gpu.json`.
+"""Results of bench/gpu.py with the simulator's predictions: `python bench/gpu_report.py gpu.json`.
 
-It writes `results/gpu.json` and `results/gpu_curves.json`. With `--profile measured.toml`, which the same run wrote,
-steps are predicted by that machine file as well as by the shipped one.
+It writes `results/gpu.json` and `results/gpu_curves.json`. With `--profile measured.toml`, a machine file that the same
+run wrote, steps are predicted from that file as well as from the shipped one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from unity_dsl.resources import folder
 
 
 def report(brought: Sequence[Path], profile: Path | None) -> None:
-    """Write `results/gpu.json`: what a machine brought back, beside the steps that the simulator predicts of it."""
+    """Write `results/gpu.json`: the measurements of one or more runs, and the steps that the simulator predicts."""
     results = reduce(joined, (json.loads(file.read_text()) for file in brought))
     machines = {"predicted": results["machine"], **({"predicted_by_profile": str(profile)} if profile else {})}
     kept: dict[str, Any] = {"command": "python bench/gpu.py", "machine": results["machine"], "models": {}}
@@ -50,7 +50,7 @@ def report(brought: Sequence[Path], profile: Path | None) -> None:
 
 
 def write_curves(curves: dict[str, Any], hardware: dict[str, Any]) -> None:
-    """Write `results/gpu_curves.json`, a measurement a line."""
+    """Write `results/gpu_curves.json`, one measurement per line."""
     head = {"command": "python bench/gpu.py", "hardware": hardware, "ceilings": curves["ceilings"]}
     parts = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
     for name, found in curves.items():
@@ -61,20 +61,20 @@ def write_curves(curves: dict[str, Any], hardware: dict[str, Any]) -> None:
 
 
 def predicted_step(name: str, machine: str) -> float:
-    """Seconds of the simulated step of a model with torch's operators, on a machine or by the file of its profile."""
+    """Seconds of the simulated step of a model with torch's operators. `machine` is a name or the path of a profile."""
     request = Request(folder("examples") / f"{name}.udl", settings=MODELS[name], machine=machine)
     return float(compile_model(request).plan.seconds)
 
 
 def joined(before: Any, after: Any) -> Any:
-    """Results of a run and of a later one, which has the last word on what both have."""
+    """The merged results of two runs. The later run overrides the earlier one."""
     if not (isinstance(before, dict) and isinstance(after, dict)):
         return after
     return {**before, **{key: joined(before.get(key), value) for key, value in after.items()}}
 
 
 def without_traces(found: Any) -> Any:
-    """Results without tracebacks, and with the kernels that take the longest alone."""
+    """Results without tracebacks, logs and durations, and with only the 28 longest kernels of a step."""
     if not isinstance(found, dict):
         return found
     kept = {key: without_traces(value) for key, value in found.items() if key not in ("trace", "log", "took")}

@@ -1,8 +1,9 @@
 """A training step of one model on a device, in several ways: `python gpu_steps.py NAME --programs DIR --out FILE`.
 
-The emitted program with torch's operators and with kernels, both also recorded as a CUDA graph, the former compiled,
-and a module by hand with the best native calls. Losses and gradients are compared with float64; of a step are measured
-seconds, the host's seconds to issue it, peak memory, and the seconds of each kernel. A phase of bench/gpu.py.
+The ways are the emitted program with torch's operators and with kernels, both also as a CUDA graph, and a hand-written
+module with the best native calls. With `--compiled` they are the program with torch's operators and the hand-written
+module, under torch.compile. Losses and gradients are compared with float64. Measured are the seconds of a step, the
+host's seconds to issue it, peak memory, and the seconds of each kernel. A phase of bench/gpu.py.
 """
 
 from __future__ import annotations
@@ -29,25 +30,29 @@ from torch import Tensor, nn
 
 NARROW = {"bf16": torch.bfloat16, "f16": torch.float16}
 BOUND = {"bf16": 2**-6, "f16": 2**-9, "f32": 1e-4}
-"""Of the norm of all gradients' error, relative to that of the float64 gradients; or `TIMES` that of torch's."""
+"""Largest norm of the error of all gradients, relative to the norm of the float64 gradients. An error up to `TIMES`
+times that of torch's operators passes too.
+"""
 TIMES = 4.0
 SECONDS = 1.0
-"""Of the steps of one way that are timed, about."""
+"""Approximate total duration of the timed steps of one way."""
 MOST_KERNELS = 40
 KEPT_BYTES = 2 * 2**30
-"""Of weights: what was compiled for models of less is kept until it is timed. Others compile again, from a cache."""
+"""Compiled ways of a model with fewer bytes of weights are kept until they are timed. Larger models compile again, from
+a cache.
+"""
 
 
 @dataclass
 class Way:
-    """How a step runs: what trains, what computes the loss of a batch, and whether TF32 is on."""
+    """One way to run a step: the model, the function that computes the batch's loss, and whether TF32 is on."""
 
     model: nn.Module
     loss: Callable[[], Tensor]
     tf32: bool = False
     optimizer: Any = torch.optim.AdamW
     recorded: Callable[[], Tensor] | None = None
-    """Forward and backward as train.py records them; it returns the loss."""
+    """Forward and backward pass as the CUDA graph of train.py; returns the loss."""
 
 
 class Steps:
@@ -74,16 +79,16 @@ class Steps:
         return model
 
     def by_hand(self) -> nn.Module:
-        """The module by hand with these weights."""
+        """The hand-written module with these weights."""
         with torch.device(self.device):
             return BY_HAND[self.name](self.weights, self.record["sizes"])
 
     def precision(self) -> AbstractContextManager[Any]:
-        """Mixed precision of a module by hand."""
+        """The autocast context in which the hand-written module runs."""
         return nullcontext() if self.narrow is None else torch.autocast(self.device.type, self.narrow)
 
     def ways(self, compiled: bool) -> dict[str, Callable[[], Way]]:
-        """By name, what makes a way. Made one at a time: each has weights, gradients and an optimizer of its own."""
+        """Factories of the ways by name. Make one at a time: each has its own weights, gradients and optimizer."""
         if compiled:
             found = {"torch_compiled": lambda: self.emitted("torch", compiled=True)}
             if self.name in BY_HAND:
@@ -110,7 +115,7 @@ class Steps:
         return Way(model, lambda: call(**batch), optimizer=optimizer)
 
     def recorded(self, kind: str) -> Way:
-        """A pass as a CUDA graph, by the class of train.py."""
+        """The emitted program with its forward and backward pass recorded as a CUDA graph by a class of train.py."""
         way, train = self.emitted(kind), importlib.import_module(f"{self.name}_{kind}.train")
         one_pass = train.Recorded(
             way.model, partial(train.train_pass, way.model, lambda **batch: way.model(**batch)[0], 1)
@@ -134,7 +139,7 @@ class Steps:
 
 
 def initial_weights(module: Any, device: torch.device) -> dict[str, Tensor]:
-    """Every parameter and buffer by the program's own initialisers, drawn on the device: quick for billions."""
+    """Every parameter and buffer by the program's own initialisers, drawn on the device, which is fast for billions."""
     found = {}
     with torch.device(device):
         for number, (name, spec) in enumerate({**module.PARAMETERS, **module.BUFFERS}.items()):
@@ -143,7 +148,7 @@ def initial_weights(module: Any, device: torch.device) -> dict[str, Tensor]:
 
 
 def one_pass(way: Way) -> Tensor:
-    """Forward and backward of a batch; the loss."""
+    """Runs forward and backward pass of a batch; returns the loss."""
     if way.recorded is not None:
         return way.recorded()
     loss = way.loss()
@@ -152,7 +157,7 @@ def one_pass(way: Way) -> Tensor:
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
-    """Of the model's parameters by name; those of the model itself are set to None again."""
+    """The gradients of the model's parameters by name. Resets the `grad` of each parameter to None."""
     found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     for parameter in model.parameters():
         parameter.grad = None
@@ -160,14 +165,14 @@ def gradients(model: nn.Module) -> dict[str, Tensor]:
 
 
 def errors(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The norm of all errors relative to that of all values; the three tensors that err most, relative to their own."""
+    """The norm of all errors relative to the norm of all values, and the three largest relative errors of a tensor."""
     squares, norms = torch.zeros(2, dtype=torch.float64), dict[str, Tensor]()
     for name, value in wanted.items():
         own = found[name].double() if name in found else torch.zeros_like(value)
         pair = torch.stack([(own - value).square().sum(), value.square().sum()]).cpu().double()
         squares += pair
         norms[name] = pair
-    least = max(float(pair[1]) for pair in norms.values()) * 1e-12  # a tensor may be zero but for rounding
+    least = max(float(pair[1]) for pair in norms.values()) * 1e-12  # a tensor may be zero up to rounding
     each = {name: float((pair[0] / pair[1].clamp(min=least)).sqrt()) for name, pair in norms.items()}
     worst = sorted(each, key=lambda name: -each[name] if each[name] == each[name] else float("-inf"))[:3]
     whole = float((squares[0] / squares[1]).sqrt())
@@ -191,7 +196,7 @@ def checked(steps: Steps, kinds: Iterable[str]) -> dict[str, Any]:
     found: dict[str, Any] = {"float64": {"loss": told, "evaluated": evaluated}}
     for kind in kinds:
         way = steps.ways(False)[kind]()
-        for _ in range(4 if way.recorded is not None else 1):  # the last two are those that were recorded
+        for _ in range(4 if way.recorded is not None else 1):  # the last two replay the CUDA graph
             way.model.zero_grad(set_to_none=True)
             reached = float(one_pass(way))
         row: dict[str, Any] = {"loss": reached, "loss_error": abs(reached - told) / abs(told)}
@@ -210,12 +215,14 @@ def checked(steps: Steps, kinds: Iterable[str]) -> dict[str, Any]:
 
 
 def hand_checked(steps: Steps, evaluated: float) -> dict[str, Any]:
-    """The module by hand: its loss in float64 without dropout is the program's; its own gradients' error."""
+    """Checks that the hand-written module's float64 loss without dropout equals the program's `evaluated`; also returns
+    the error of its gradients against its own in float64.
+    """
     exact = steps.by_hand().double().eval()
     wide = {name: x.double() if x.is_floating_point() else x for name, x in steps.batch.items()}
     with torch.no_grad():
         found = float(exact(**wide))
-    exact.train(not steps.record["dropout"])  # what dropout draws differs
+    exact.train(not steps.record["dropout"])  # dropout draws differ
     exact(**wide).backward()
     wanted = gradients(exact)
     del exact
@@ -232,7 +239,7 @@ def hand_checked(steps: Steps, evaluated: float) -> dict[str, Any]:
 
 
 def training_step(way: Way) -> Callable[[], None]:
-    """Forward, backward and update."""
+    """A function that runs forward pass, backward pass and optimizer update."""
     native = way.optimizer is torch.optim.AdamW and next(way.model.parameters()).is_cuda
     optimizer = way.optimizer(way.model.parameters(), lr=1e-5, **({"fused": True} if native else {}))
 
@@ -247,7 +254,7 @@ def training_step(way: Way) -> Callable[[], None]:
 
 
 def measured(way: Way) -> dict[str, Any]:
-    """Seconds of a step and of the host to issue it, peak bytes, and its kernels."""
+    """Seconds of a step and of the host to issue it, peak bytes, and the step's kernels. On a CPU only the seconds."""
     tf32(way.tf32)
     step = training_step(way)
     cuda = torch.cuda.is_available()
@@ -270,13 +277,13 @@ def measured(way: Way) -> dict[str, Any]:
     found: dict[str, Any] = {"seconds": (perf_counter() - start) / count, "issued": issued, "steps": count}
     start = perf_counter()
     step()
-    found["issued_once"] = perf_counter() - start  # the queue was empty: what the host alone takes
+    found["issued_once"] = perf_counter() - start  # the queue was empty: host time alone
     synchronise()
     return found | {"peak_bytes": torch.cuda.max_memory_allocated()} | kernels_of(step)
 
 
 def kernels_of(step: Callable[[], None]) -> dict[str, Any]:
-    """Seconds and launches of all kernels of a step, and of those that take the longest by name."""
+    """Seconds and launches of all kernels of a step together, and by name of the `MOST_KERNELS` longest."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as found:
@@ -319,7 +326,7 @@ def main() -> int:
         start = perf_counter()
         try:
             where[key] = {**where.get(key, {}), **action()}
-        except Exception as error:  # a way that fails is a result, and the others go on
+        except Exception as error:  # a failure is recorded as a result, and the other ways still run
             where[key] = {**where.get(key, {}), "failed": reason_of(error), "trace": traceback.format_exc()[-3000:]}
         where[key]["took"] = where[key].get("took", 0.0) + perf_counter() - start
         write(options.out, results)
@@ -334,7 +341,7 @@ def main() -> int:
             continue
 
         def warm(name: str = name, make: Callable[[], Way] = make) -> dict[str, Any]:
-            """Compile whatever a way compiles, by one step."""
+            """Run one forward and backward pass, so that the way compiles."""
             way = make()
             tf32(False)
             way.loss().backward()

@@ -1,4 +1,4 @@
-"""What the phases of bench/gpu.py share, with torch alone: times, batches, files of results, turns of processes."""
+"""Shared by the phases of bench/gpu.py, and needs only torch: timing, batches, result files, turns of processes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ HERE = Path(__file__).resolve().parent
 Action = Callable[[], Any]
 
 GRAPH_BELOW = 60e-6
-"""Seconds: a shorter call is recorded in a CUDA graph, so that its time is that of its kernels, not of its launches."""
+"""Seconds. A shorter call is timed in a CUDA graph, which measures its kernels and not its launches."""
 
 WAIT_CYCLES = 2_000_000
-"""Of the device's clock, about a millisecond: longer than the host takes to launch what is measured."""
+"""Cycles of the device's clock, about a millisecond, which is longer than the host takes to launch a measured call."""
 
 LEAST_ELAPSED = 3e-3
-"""Seconds of kernels that a measurement takes, at least."""
+"""Least seconds of kernel time in one measurement."""
 
 
 def device_of(cpu: bool) -> torch.device:
@@ -42,13 +42,13 @@ def device_of(cpu: bool) -> torch.device:
 
 
 def tf32(on: bool) -> None:
-    """TF32 of products and of convolutions, which torch turns on for the latter unless it is told not to."""
+    """Turns TF32 on or off for matrix products and convolutions. For convolutions torch's default is on."""
     torch.backends.cuda.matmul.allow_tf32 = on
     torch.backends.cudnn.allow_tf32 = on
 
 
 def batch_of(module: Any, device: torch.device, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
-    """Random inputs of an emitted program, the same in every process; targets that are numbers lie in (0, 1)."""
+    """Random inputs of an emitted program, the same in every process. Floating-point targets lie in (0, 1)."""
     source, batch = torch.Generator().manual_seed(0), {}
     for name, spec in module.INPUTS.items():
         if spec.integer_range is None:
@@ -60,15 +60,15 @@ def batch_of(module: Any, device: torch.device, dtype: torch.dtype = torch.float
 
 
 def synchronise() -> None:
-    """Wait until the device has done all that it was given."""
+    """Wait until the device has finished all work that was issued to it."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def seconds_in_turns(actions: Mapping[str, Action], repetitions: int, warmup: int = 2) -> dict[str, float]:
-    """Median seconds of each action. They take turns; the cache of a GPU is overwritten before each.
+    """Median seconds of each action. The actions take turns, and the cache of a GPU is overwritten before each.
 
-    A GPU waits before each, so that its kernels do not wait for the host, which launches them meanwhile.
+    The GPU also sleeps before each action, while the host launches the kernels, so that they do not wait for the host.
     """
     cuda = torch.cuda.is_available()
     flushed = torch.empty(2**27, dtype=torch.uint8, device="cuda") if cuda else None
@@ -94,9 +94,10 @@ def seconds_in_turns(actions: Mapping[str, Action], repetitions: int, warmup: in
 
 
 def kernel_seconds(call: Action, graph: bool = True) -> float:
-    """Seconds of a call's kernels, launches left out: in a CUDA graph where they are short. On a CPU of the call.
+    """Seconds of a call's kernels without launches; short kernels are timed in a CUDA graph. On a CPU, seconds of the
+    call.
 
-    A backward pass by autograd is not recorded in a `graph`: its launches are in the time of a short one.
+    A backward pass by autograd is timed without a `graph`, so the time of a short one includes its launches.
     """
     if not torch.cuda.is_available():
         call()
@@ -117,7 +118,7 @@ def kernel_seconds(call: Action, graph: bool = True) -> float:
 
 
 def _elapsed(call: Action, times: int) -> float:
-    """Seconds of one call, of several in a row, between two events of the device."""
+    """Mean seconds of one of `times` consecutive calls, between two device events."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
     for _ in range(times):
@@ -143,7 +144,7 @@ def host_seconds(call: Action, times: int = 300) -> float:
 
 
 def ceilings(device: torch.device, tiny: bool) -> dict[str, float]:
-    """Bytes a second of a copy, both directions counted, and operations a second of a product of matrices in bf16."""
+    """Bytes a second of a copy, reads and writes counted, and FLOPs a second of a matrix product in bf16."""
     count, size = (2**12, 64) if tiny else (2**31, 8192)
     x = torch.empty(count, dtype=torch.uint8, device=device)
     y = torch.empty_like(x)
@@ -172,20 +173,22 @@ def hardware() -> dict[str, Any]:
 
 
 def write(path: Path, results: Mapping[str, Any]) -> None:
-    """A file of results, whole or not at all."""
+    """Write a file of results atomically."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(results, indent=1) + "\n")
     os.replace(part, path)
 
 
 def reason_of(error: BaseException) -> str:
-    """The first line that an error says."""
+    """The type of an error and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:400]
 
 
 def watch_failures(kernels: Any) -> dict[str, str]:
-    """What will hold the tracebacks of kernels, of a kernels.py, that give way to operations of torch, by name."""
+    """A dictionary that will hold, by name, the tracebacks of kernels that fall back to torch's operators. `kernels` is
+    the module of a kernels.py.
+    """
     failures: dict[str, str] = {}
     told = kernels.failed
 
@@ -199,7 +202,7 @@ def watch_failures(kernels: Any) -> dict[str, str]:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """One process at a time: what needs most of the device's memory."""
+    """Holds a lock, so that only one process at a time runs a part that needs most of the device's memory."""
     with (folder / "alone.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
@@ -210,6 +213,6 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def wait_for_turn() -> None:
-    """Tell the parent process that all is compiled, and wait until it says that nothing else runs."""
+    """Tell the parent process that everything is compiled, and wait until it answers that nothing else runs."""
     print("ready", flush=True)
     sys.stdin.readline()

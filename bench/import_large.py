@@ -1,7 +1,7 @@
 """Models of published sizes, imported without weights and planned: `python bench/import_large.py`, with transformers.
 
-Kept are the seconds and the most memory of an import in a process of its own, the lines of the model, and the predicted
-step on 64 H100 beside that of the example by hand of the same sizes.
+Recorded are the seconds and the peak memory of an import in its own process, the lines of the imported model, and the
+predicted steps on 64 H100 of the imported model and of the hand-written example of the same sizes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ MODELS: Mapping[str, tuple[str, Mapping[str, Any], int, tuple[str, ...]]] = {
     ),
     "bert_large": ("BertForPreTraining", BERT_LARGE, 512, ("bert_large", "--set", "dropout=0", "--set", "s=512")),
 }
-"""The class of a model, its settings, the length of its inputs, and the example of the same sizes."""
+"""The class of each model, its settings, the length of its inputs, and the example of the same sizes."""
 BATCH, DEVICES = 64, 64
 
 
@@ -84,7 +84,7 @@ def factory(name: str) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """Factories by name, for `unityc import import_large:llama3_8b`."""
+    """Makes the factories accessible by name, as for `unityc import import_large:llama3_8b`. Raises AttributeError."""
     if name not in MODELS:
         raise AttributeError(name)
     return lambda: factory(name)
@@ -103,7 +103,7 @@ def main() -> None:
 
 
 def measured(name: str, folder: str) -> dict[str, Any]:
-    """What the import of a model took, and its step beside that of the example."""
+    """Seconds, peak memory and lines of a model's import, and the predicted steps of model and example."""
     begun = time.perf_counter()
     peak = finished("import", f"import_large:{name}", "-o", folder, "--no-weights")[1]
     row = {
@@ -129,7 +129,7 @@ def step(model: Path, folder: str, *options: str) -> float:
 
 
 def finished(*arguments: str) -> tuple[str, int]:
-    """What a command printed, and the most memory that it held. Raises AssertionError where it fails."""
+    """The output of a command and its peak memory in bytes. Raises AssertionError if it fails."""
     path = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
     process = subprocess.Popen(
         [sys.executable, "-m", "unity_dsl", *arguments],

@@ -1,8 +1,9 @@
-"""Models of libraries as they are, imported: `python bench/import_models.py`, with transformers and torchvision.
+"""Imports unmodified models of libraries: `python bench/import_models.py`, with transformers and torchvision.
 
-Each is built small from its configuration, without weights of others, imported and verified. Kept are seconds, the
-lines of the model, its statements, and how far loss and gradients are from the module's in float64; or what the import
-was refused for. With --check, whether programs for two ranks of `auto` and of two random plans equal the model.
+Each model is built small from its configuration, without pretrained weights, imported and verified. Recorded are the
+seconds, the lines and statements of the imported model, and the errors of loss and gradients against the module in
+float64, or why the import was refused. With --check, a row also notes whether programs for two ranks, planned by `auto`
+and two random strategies, equal the model.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class Classified(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """A language model of recurrent layers."""
+    """A language model with two recurrent layers."""
 
     def __init__(self, kind: type[nn.RNNBase], **settings: Any) -> None:
         super().__init__()
@@ -164,7 +165,7 @@ class Recurrent(nn.Module):
 
 
 class Unet(nn.Module):
-    """Two levels, one of which a transposed convolution makes larger and the other an interpolation."""
+    """A U-Net with two levels. One is upsampled by a transposed convolution, the other by bilinear interpolation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -237,7 +238,9 @@ def _of_torchvision(name: str) -> tuple[nn.Module, dict[str, Tensor]]:
 
 
 def declare_operators() -> None:
-    """Those of torchvision's library, as its wheels are for CUDA: beside a CPU build of torch it cannot be loaded."""
+    """Declares torchvision's operators. Its wheels are for CUDA, so its library cannot be loaded with a CPU build of
+    torch.
+    """
     for operator in ("nms(Tensor a, Tensor b, float c) -> Tensor", "qnms(Tensor a, Tensor b, float c) -> Tensor"):
         if find_spec("torchvision") and not hasattr(torch.ops.torchvision, operator.partition("(")[0]):
             LIBRARY.define(operator)
@@ -270,7 +273,7 @@ def main() -> None:
 
 
 def imported(name: str, check: bool) -> dict[str, Any]:
-    """What one import took and gave."""
+    """The row of one import: time, size and errors, or why it was refused."""
     setattr(sys.modules[__name__], f"make_{name}", lambda: factory(name))
     sys.modules["import_models"] = sys.modules[__name__]
     begun = time.perf_counter()
@@ -291,7 +294,7 @@ def imported(name: str, check: bool) -> dict[str, Any]:
 
 
 def checked(found: ImportedModel, name: str) -> dict[str, bool]:
-    """Whether the programs of plans for two ranks equal the model on one device."""
+    """Whether the program of each plan for two ranks equals the model on one device."""
     with TemporaryDirectory() as folder, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         path, out = Path(folder) / f"{name}.udl", str(Path(folder) / "out")
         path.write_text(found.files[path.name])

@@ -1,4 +1,4 @@
-"""The families of kernels that bench/gpu_kernels.py measures: a model of each, and the best that PyTorch has for it."""
+"""The families of kernels that bench/gpu_families.py measures: a model of each, and PyTorch's best calls for it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 P = 0.1
-"""Of dropout."""
+"""Dropout probability."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """`body` are the lines of a model that make `y` of its weights and inputs of integers, `storage` their types by
-    name. What `vendor` computes of them is the same, up to the draws of dropout. `flops` are those of a forward pass,
-    from the sizes, where it is not memory that bounds it. Of a `contraction` the kernel is a matrix product with what
-    is around it. `head` is the size of the last axis of `y`, `shape` is that of `y` with 1 there.
+    """A family of kernels. `body` are the lines of a model that compute `y` from its weights and integer inputs, and
+    `storage` gives their types by name. `vendor` computes the same, up to the draws of dropout. `flops` gives the FLOPs
+    of a forward pass from the sizes, unless the family is memory-bound. In a `contraction` the kernel is a matrix
+    product fused with the operators around it. `head` is the size of the last axis of `y`; `shape` is the shape of `y`
+    with 1 in that place.
     """
 
     sizes: Mapping[str, int]
@@ -199,7 +200,7 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def model_text(name: str) -> str:
-    """The model of a family: what the kernels make goes into a product, which is in none of them, and then a loss."""
+    """The model of a family. Its result goes through a matrix product, which no kernel includes, into a loss."""
     family = FAMILIES[name]
     lines = [f"model {name}[{', '.join(f'{key} = {size}' for key, size in family.sizes.items())}]"]
     lines.append(f"  preset tiny: {', '.join(f'{key} = {size}' for key, size in family.tiny.items())}")
@@ -213,8 +214,8 @@ def model_text(name: str) -> str:
 
 
 def moved_bytes(inputs: list[Tensor], result: Tensor, backward: bool) -> int:
-    """What a pass has to read and write: operands and result; backwards these, and a gradient for each float. Of a
-    table of which integers choose rows no more is read than the result has.
+    """Bytes that a pass has to read and write: operands and result, and backward also a gradient of each float. From a
+    table whose rows are looked up, no more bytes are read than the result has.
     """
     looks_up = not all(tensor.is_floating_point() for tensor in inputs)
     read = [min(tensor.nbytes, result.nbytes) if looks_up else tensor.nbytes for tensor in inputs]

@@ -1,4 +1,4 @@
-"""What benchmarks share: times of fresh processes, the name of the hardware, files of results."""
+"""Shared by the benchmarks: timing of fresh processes, description of the hardware, result files."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench" / "results"
 COMPILER = tuple(ROOT / name for name in ("unity_dsl", "grammar", "ops", "codegen", "rules"))
-"""The texts that make a program of a model."""
+"""The files and folders that determine the program of a model."""
 _STAGES = ("syntax", "index", "graph", "prove", "rules", "schedule", "machine", "simulation", "search")
 PLANNER = (
     *(ROOT / "unity_dsl" / stage for stage in (*_STAGES, "compilation.py")),
     *(ROOT / name for name in ("grammar", "ops", "rules", "machines", "examples")),
 )
-"""The texts that make a plan of an example."""
+"""The files and folders that determine the plan of an example."""
 
 
 def hardware() -> dict[str, str | int]:
-    """Processor, usable cores and versions; nothing that identifies the machine itself."""
+    """Processor, usable cores and versions, without anything that identifies the machine itself."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -41,10 +41,10 @@ def hardware() -> dict[str, str | int]:
 
 
 def time_command(command: Sequence[str], repetitions: int, warmup: int = 1) -> dict[str, float | int]:
-    """Wall-clock seconds of a command in fresh processes; the first runs only warm the disk cache.
+    """Wall-clock seconds of a command in fresh processes. The first `warmup` runs only warm the disk cache.
 
-    Python keeps the bytecode of what it imports, as it does for users, also where the caller has switched that off.
-    Raises CalledProcessError when the command fails: a benchmark never reports the time of a failure.
+    Python caches bytecode, as it does for users, even if the caller has switched that off.
+    Raises CalledProcessError if the command fails, so that no time of a failure is reported.
     """
     times = []
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -58,13 +58,13 @@ def time_command(command: Sequence[str], repetitions: int, warmup: int = 1) -> d
 
 
 def processor_seconds() -> float:
-    """Of this process, and of those that it started and has waited for."""
+    """Processor seconds of this process and of the child processes that it has waited for."""
     spent = os.times()
     return spent.user + spent.system + spent.children_user + spent.children_system
 
 
 def write_results(name: str, command: str, results: Mapping[str, Any]) -> Path:
-    """`bench/results/NAME.json`: the numbers, how to get them again, and on what they were measured."""
+    """Writes `bench/results/NAME.json`: the results, the command that reproduces them, and the hardware."""
     document = {"command": command, "unity_dsl": version("unity-dsl"), "hardware": hardware(), "seconds": results}
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
@@ -76,7 +76,9 @@ def write_results(name: str, command: str, results: Mapping[str, Any]) -> Path:
 
 
 def digest(paths: Iterable[Path]) -> str:
-    """A hash of files, and of all texts below folders; of Python what it does, without comments and docstrings."""
+    """A hash of files and of all files below folders. Python is hashed as its syntax tree, without comments and
+    docstrings.
+    """
     content = sha256()
     for path in paths:
         below = [path] if path.is_file() else sorted(found for found in path.rglob("*") if found.is_file())
@@ -100,7 +102,7 @@ class _WithoutStrings(ast.NodeTransformer):
 
 
 def rows_of(path: Path) -> dict[str, dict[str, Any]]:
-    """The rows of a file of results by case; none where there is no such file, or it cannot be read."""
+    """The rows of a file of results by case; none if the file is missing or cannot be read."""
     try:
         return dict(json.loads(path.read_text())["cases"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -110,7 +112,7 @@ def rows_of(path: Path) -> dict[str, dict[str, Any]]:
 def write_rows(
     path: Path, command: str, rows: Mapping[str, Mapping[str, Any]], summary: Mapping[str, Any] | None = None
 ) -> None:
-    """All at once: whoever interrupts finds either the old file or the new one."""
+    """Writes a file of results atomically. After an interruption either the old or the new file is there."""
     document = {"command": command, "unity_dsl": version("unity-dsl"), "hardware": hardware(), "cases": rows}
     document |= {"summary": summary} if summary is not None else {}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +122,7 @@ def write_rows(
 
 
 def print_table(results: Mapping[str, Mapping[str, float | int]]) -> None:
-    """Median, least and most seconds by name."""
+    """Prints the median, least and most seconds by name."""
     width = max(map(len, results))
     print(f"{'':<{width}}  median   least    most  seconds")
     for name, row in results.items():

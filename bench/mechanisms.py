@@ -1,10 +1,10 @@
-"""Where algebra and layouts chosen together win: `python bench/mechanisms.py`.
+"""Cases in which choosing rewrites and layouts jointly wins: `python bench/mechanisms.py`.
 
-Each case is a model that may be written in two ways, of which one is faster on one device and the other on many. Kept
-are the simulated steps of both on either, with the best layouts of each, without rules; and what `auto` makes of the
-model with the shipped rules, and which it used. `in turns` is the way that is faster on one device, in its best layouts
-on many: algebra first, then layouts. In the last case the two ways are a plan all of whose operators run on all devices
-and one with branches of the model on some of them.
+Each case is a model with two equivalent forms, one of which is faster on one device and the other on many. Recorded are
+the simulated steps of both forms on one device and on many, each with its best layouts and without rules, and the step
+of `auto` with the shipped rules, with the rules that it used. `in turns` is the sequential choice: the form that is
+faster on one device, with its best layouts on many. In the last case the alternatives are a plan in which all operators
+run on all devices, and one in which branches of the model run on some of the devices.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Mechanism:
-    """A model with a text that may be `written` in an `other` way, and the devices on which that matters."""
+    """A model in which the text `written` may be replaced by `other`, and the number of devices where that matters."""
 
     model: str
     why: str
@@ -90,7 +90,9 @@ def main() -> None:
 
 
 def measured(mechanism: Mechanism) -> Row:
-    """Milliseconds of both ways and of `auto`, on one device and on many."""
+    """Milliseconds of both forms and of `auto`, on one device and on many. Raises ValueError if the model lacks the
+    text.
+    """
     text = (MODELS / f"{mechanism.model}.udl").read_text()
     if mechanism.written not in text:
         raise ValueError(f"{mechanism.model}.udl does not have {mechanism.written}")
@@ -121,7 +123,7 @@ def milliseconds(found: Compilation) -> float:
 
 
 def branched(example: str, settings: Mapping[str, int], devices: int) -> Row:
-    """Milliseconds of the cheapest plan that has no branches, and of that of `auto`."""
+    """Simulated milliseconds of the cheapest plan without branches, and of the plan of `auto`."""
     path = ROOT / "examples" / f"{example}.udl"
     library, machine = load_library(), load_machine(MACHINE)
     model, meshes = build_model(parse_model(read_source(path)), library, settings), all_meshes(machine, devices)

@@ -1,10 +1,10 @@
 """Predicted peak memory against what a program holds on the ranks of this machine: `python bench/memory.py`.
 
-Predicted is what the plan says, by the tasks of a training step; counted are the storages that are alive at once in a
-training step of the emitted program with AdamW. Cases are all examples at their small presets, and some at sizes that
-fit, on one rank and on two, by data parallelism and by plans drawn by chance, in float32; some of them in mixed
-precision, or with all repeats recomputed, as well. A body that the data decides about (skipnet) is predicted as
-executed, so weights are chosen by which all such bodies run.
+The prediction is the plan's peak memory, derived from the tasks of a training step. Counted are the storages that are
+alive at once in a training step of the emitted program with AdamW. Cases are all examples at their small presets, and
+some at larger sizes that fit. They run on one and two ranks in float32, under data parallelism and random plans. Some
+also run in mixed precision, or with all repeats recomputed. A body that runs depending on the data (skipnet) is
+predicted as executed, so the weights are chosen such that all these bodies run.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ REDUCED: Mapping[str, Mapping[str, int]] = {
     "resnext50": {"b": 4},
     "mixtral_8x7b": {"b": 2, "s": 128, "d": 256, "hidden": 512, "layers": 2, "vocabulary": 4000},
 }
-"""Examples at sizes near their own that fit this machine."""
+"""Examples at sizes close to their full sizes that fit this machine."""
 MIXED = ("dlrm", "gpt2", "llama3_8b", "mixtral_8x7b", "resnext50")
 """Examples whose small presets are measured in bf16 too."""
 ALL_RUN: Mapping[str, Mapping[str, tuple[float, ...]]] = {"skipnet": {"runs.bias": (-100, 100)}}
-"""Values of parameters by which all bodies run that the data decide about."""
+"""Parameter values with which all data-dependent bodies run."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """An example on some ranks; without `settings` at its small preset."""
+    """An example on a number of ranks, at its small preset unless `settings` are given."""
 
     example: str
     ranks: int
@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def measure(case: Case, pool: RankPool) -> dict[str, Any]:
-    """Bytes predicted and counted, and what a device does at the peak."""
+    """Peak bytes predicted and counted, and the point of the step at which each peak occurs."""
     request = case.request()
     compiled = compile_model(request)
     with tempfile.TemporaryDirectory() as folder:

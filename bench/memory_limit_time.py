@@ -1,8 +1,8 @@
-"""What a compilation takes within the machine's memory, and without a limit: `python bench/memory_limit_time.py`.
+"""Compile time with the machine's memory limit and without a limit: `python bench/memory_limit_time.py`.
 
-The cases are examples for which the limit binds, or nothing fits: the whole compilation, files included, a fresh
-process each, in turns with and without the limit. The ratio is that of the medians. An interrupted run goes on where it
-stopped; rows of other sources of the compiler are measured anew, and with `--again` all.
+The cases are examples for which the limit binds, or nothing fits. A whole compilation, including its files, is timed in
+a fresh process, alternating with and without the limit. The ratio is that of the medians. An interrupted run resumes;
+rows of other compiler sources are measured again, and with `--again` all rows are.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from measure import COMPILER, RESULTS, ROOT, digest, rows_of, write_rows
 FILE = RESULTS / "memory_limit_time.json"
 UNLIMITED = "1000000TB"
 ALLOWED = 2.0
-"""Times the processor seconds of a compilation without a limit: wanted of one with a limit that binds."""
+"""Largest acceptable ratio of processor seconds, with a binding limit over without a limit. Larger ones are listed."""
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Case:
-    """An example on devices of a machine, with a batch of so many sequences."""
+    """An example on devices of a machine, with a global batch of `batch` sequences."""
 
     example: str
     machine: str
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def with_another(row: Row, case: Case) -> Row:
-    """A row with one compilation more of either kind: that with the limit comes first in every other one."""
+    """The row with one more compilation of each kind. Which kind runs first alternates."""
     kinds = [("limited", None), ("unlimited", UNLIMITED)]
     found = dict(row)
     for kind, memory in kinds if len(row["limited"].get("processor", ())) % 2 == 0 else reversed(kinds):
@@ -98,7 +98,7 @@ def with_another(row: Row, case: Case) -> Row:
 
 
 def told(plan: Row) -> Row:
-    """Of a plan: its simulated step in seconds, mesh, micro-batches, what it recomputes, and whether it fits."""
+    """A plan's simulated step in seconds, mesh, micro-batches, recomputation, re-gathers, and whether it fits."""
     return {
         "step": plan["simulated_seconds"],
         "mesh": [axis["degree"] for axis in plan["mesh"]],

@@ -1,10 +1,10 @@
 """Cost of `auto` against the best of all meshes given by hand: `python bench/mesh_search.py --devices 8 64`.
 
-By hand are all ordered factorisations of the number of devices into up to three axes. A mesh is solved where its lower
-bound leaves room for a plan that costs less than `auto` / 1.0005; a row says how many are ruled out so, and how many
-solved. What a step exposes is counted as in a compilation's first search. A row is written as soon as it is known, and
-what is in the file of results is not done again: a run that was interrupted goes on. With `--again` all rows asked for
-are done anew, by as many runs as that takes.
+The meshes given by hand are all ordered factorisations of the number of devices into up to three axes. A mesh is solved
+only if its lower bound is below the cost of `auto` / 1.0005. A row counts the meshes ruled out by their bounds and
+those solved. Exposed communication is priced as in the first search of a compilation. A row is written as soon as it is
+known, and rows in the file of results are kept, so an interrupted run resumes. With `--again` all requested rows are
+computed again, and an interrupted run resumes too.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from unity_dsl.syntax.read import read_source
 ROOT = Path(__file__).parent.parent
 FILE = RESULTS / "mesh_search.json"
 AGAIN = ROOT / "build" / "mesh_search_again.json"
-"""The rows that a run with `--again` has done, until all are."""
+"""File with the names of the rows that `--again` has finished. It is deleted when all are."""
 ALLOWED = 1.0005
-"""Of the best cost by hand: `auto` should cost no more."""
+"""Largest acceptable ratio of the cost of `auto` to the best cost by hand."""
 ENOUGH = 10**18
-"""Bytes that each device has: meshes are compared, not what a limit of memory costs."""
+"""Memory of each device in bytes, large enough that no memory limit affects the comparison of meshes."""
 
 Row = dict[str, Any]
 
@@ -83,9 +83,9 @@ def main() -> None:
 
 
 def compare(example: str, machine: Machine, devices: int) -> Row:
-    """Seconds that a step is predicted to take by `auto` and by the best mesh, and CPU seconds of `auto`'s search.
+    """Predicted seconds of a step with `auto` and with the best mesh, and CPU seconds of the search of `auto`.
 
-    Where no mesh that was solved has a cheaper plan, `best` is what `auto` found.
+    If no solved mesh has a cheaper plan, `best` is the result of `auto`.
     """
     library = load_library()
     model = build_model(parse_model(read_source(ROOT / "examples" / f"{example}.udl")), library)
@@ -120,7 +120,7 @@ def compare(example: str, machine: Machine, devices: int) -> Row:
 
 
 def least(model: Model, prices: Prices) -> float:
-    """A lower bound on the seconds of every plan on a mesh; infinite where there is none."""
+    """A lower bound on the seconds of every plan on a mesh; infinite if the mesh has no plan."""
     try:
         part = build_problem(model, prices, Restriction()).part
     except Impossible:

@@ -1,8 +1,9 @@
-"""How many faults in a folder of sources its tests find: `python bench/mutants.py --count 100`.
+"""Mutation testing of a folder of sources: `python bench/mutants.py --count 100`.
 
-A mutant is one change of one expression or statement, drawn by seed: a comparison or a condition turned round, `and`
-for `or`, a number or a default changed, a statement left out. The tests run in a copy of the project, each mutant for a
-minute at most; one is killed if they fail. One of which they do not end is told apart.
+A mutant is one change of one expression or statement, drawn by seed. A comparison or condition is negated, `and` and
+`or` are swapped, an integer, Boolean or the operator of an augmented assignment is changed, or a call is removed.
+The tests run in a copy of the project, for a minute at most per mutant. A mutant is killed if they fail. Mutants on
+which the tests do not end are listed separately.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ COPIED = (
 # fmt: on
 OPPOSITE = {ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt}
 WITHOUT_EFFECT = ("strict", "frozen", "slots")
-"""Arguments that change nothing of what a correct program does."""
+"""Arguments without effect in a correct program, which are not mutated."""
 OPPOSITE |= {ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is}
 
 
@@ -71,7 +72,7 @@ def main() -> None:
 
 
 def fails(folder: Path, tests: list[str], seconds: float, short: bool) -> bool | None:
-    """Whether tests fail; None where they do not end in time."""
+    """Whether the tests fail; None if they do not end in time."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     environment = os.environ | {"PYTHONPATH": str(folder)} | ({} if short else {"UNITY_EVERYTHING": "1"})
     try:
@@ -103,7 +104,7 @@ def is_changed(node: ast.AST) -> bool:
 
 
 def mutant(path: Path, number: int) -> tuple[str, str]:
-    """The text of a file with one node changed, and what was."""
+    """The text of a file with one node changed, and the node's line and original text."""
     tree = ast.parse(path.read_text())
     node = copy.copy([*ast.walk(tree)][number])
     target = [*ast.walk(tree)][number]

@@ -1,6 +1,7 @@
-"""What activation offloading is worth under a memory limit: `python bench/offload.py`.
+"""Benefit of activation offloading under a memory limit: `python bench/offload.py`.
 
-Each cell is compiled with `offload` none and auto: seconds of the simulated step, bytes held and seconds of the search.
+Each cell is compiled with `offload` none and auto. Recorded are seconds of the simulated step, bytes of memory, and
+processor seconds of the compilation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What padded shards are worth where devices do not divide the batch: `python bench/padding.py`.
+"""Benefit of padded shards where the batch is not divisible by the devices: `python bench/padding.py`.
 
-Each cell is compiled with `pad` none and auto: seconds of the simulated step, the padding, and seconds of the search.
+Each cell is compiled with `pad` none and auto. Recorded are seconds of the simulated step, the padding, and processor
+seconds of the compilation.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ CELLS = (
     ("lstm_lm", 8),
     ("lstm_lm", 64),
 )
-"""Models and numbers of H100."""
+"""Models and numbers of H100 devices."""
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""Partially equal forms, each with its boxes, proof and price: `python bench/partial_equivalence.py`.
+"""Partially equivalent rewrites, each with its boxes, proof and price: `python bench/partial_equivalence.py`.
 
-`--write` writes the proved ones to rules/partial.rules.
+A box is the region of an output in which both sides agree. `--write` writes the proved rules to rules/partial.rules.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def status(outcome: Outcome) -> str:
-    """What became of a candidate, in a word or two."""
+    """The outcome of a candidate in a few words."""
     if outcome.corrected is None:
         return "agrees nowhere" if outcome.reason.startswith("the sides") else "not written"
     if not outcome.proved:
@@ -66,7 +66,9 @@ def status(outcome: Outcome) -> str:
 
 
 def described(outcome: Outcome, library: Library) -> dict[str, Any]:
-    """A candidate with what was found: boxes, and the prices of both sides at `LAYER` on each machine."""
+    """A candidate with its status, boxes, and the prices of both sides at the sizes `LAYER` on each machine, or the
+    reason why there is no rule.
+    """
     entry: dict[str, Any] = {"name": outcome.candidate.name, "status": status(outcome)}
     if outcome.corrected is None:
         return entry | {"reason": outcome.reason}

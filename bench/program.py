@@ -1,14 +1,15 @@
 """Seconds of a training step of emitted programs against modules written by hand: `python bench/program.py`.
 
-On one device: forward and backward pass on the same weights and data, emitted with and without the shipped fusions, and
-by hand with the best native calls that PyTorch has (`by_hand.py`), in processor seconds on one thread; then both by
-torch.compile, the emitted one as its `train.py` compiles it: a function of the loss alone, as those by hand are. On two
-ranks (`program_ranks.py`): a whole step of the plan of `auto`, and of plans of the same division as DDP, FSDP2 and
-DTensor's tensor parallelism by hand, in seconds by the clock.
+On one device, forward and backward pass are timed on the same weights and data, in processor seconds on one thread. The
+programs are emitted with and without the shipped fusions, and written by hand with PyTorch's best native calls
+(`by_hand.py`). Both kinds are then timed under torch.compile. The emitted program is compiled as in its `train.py`, as
+a function that returns only the loss, like the hand-written ones. On two ranks (`program_ranks.py`), a whole step is
+timed by the wall clock: the plan of `auto`, and plans with the same sharding as hand-written DDP, FSDP2 and DTensor
+tensor parallelism.
 
-Steps of all take turns in one run, each time in another order, as what runs before leaves caches and free memory behind
-that favour one of two; a ratio is the median of the ratios of neighbouring steps. Without dropout all have the same
-loss and gradients of the same norm, which is checked; with it the draws differ.
+The steps of all programs alternate in one run, in a different order each time, because caches and free memory left by
+one program can favour the next. A ratio is the median of the ratios of neighbouring steps. Without dropout, equal
+losses and gradient norms are checked; with dropout the draws differ.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ SIZES: Mapping[str, Mapping[str, float]] = {
     "resnext50": {**IMAGES, **{f"blocks_{stage}": 2 for stage in (1, 2, 3, 4)}},
     "dlrm": {"b": 256, **{f"rows{number}": 2000 for number in (1, 2, 3, 4, 5, 7, 10, 11, 12, 15, 20, 21, 22, 23, 24)}},
 }
-"""Small enough for one core, large enough that kernels and not Python take the time."""
+"""Sizes small enough for one core and large enough that kernels, not Python, dominate the time."""
 
 DROPOUTS: Mapping[str, tuple[float, ...]] = {"gpt2": (0, 0.1), "bert_large": (0, 0.1)}
 PARTS = ("one_device", "compiled", "two_ranks")
@@ -70,7 +71,7 @@ def emitted(example: str, sizes: Mapping[str, float], folder: Path, fused: bool)
 
 
 def loaded(folder: Path, name: str) -> ModuleType:
-    """The module `model.py` of a program, under a name of its own."""
+    """The module `model.py` of a program, imported under a unique name."""
     spec = importlib.util.spec_from_file_location(name, folder / "model.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -80,7 +81,7 @@ def loaded(folder: Path, name: str) -> ModuleType:
 
 
 def batch_of(module: ModuleType) -> Batch:
-    """Numbers for every input of a program; a float target is a probability."""
+    """Random values for every input of a program. A float target is a probability."""
     source, batch = torch.Generator().manual_seed(0), {}
     for name, spec in module.INPUTS.items():
         if spec.integer_range is not None:
@@ -102,7 +103,7 @@ def step(model: nn.Module, loss_of: Callable[[], Tensor]) -> tuple[float, float]
 
 
 def norm_of(model: nn.Module) -> float:
-    """Of all gradients together."""
+    """The norm of all gradients together."""
     found = [p.grad.double().norm() for p in model.parameters() if p.grad is not None]
     return float(torch.stack(found).norm())
 
@@ -110,7 +111,7 @@ def norm_of(model: nn.Module) -> float:
 def compare(
     example: str, sizes: Mapping[str, float], repetitions: int, folder: Path, compiled: bool
 ) -> dict[str, float | int]:
-    """Median seconds of a step of each, and the medians of the ratios of neighbouring steps to the one by hand."""
+    """Median seconds of a step of each program, and median ratios of neighbouring steps to the hand-written ones."""
     programs: dict[str, nn.Module] = {}
     for name in RATIOS[1:] if compiled else RATIOS:
         module = emitted(example, sizes, folder / name, name == "emitted")
@@ -132,7 +133,7 @@ def compare(
         done = {name: step(programs[name], losses[name]) for name in order}
         if number == 0 and not sizes.get("dropout"):
             agree(example, {name: (loss, norm_of(programs[name])) for name, (loss, _) in done.items()})
-        if number >= 2:  # the first two warm up
+        if number >= 2:  # the first two are warm-up
             for name, (_, seconds) in done.items():
                 times[name].append(seconds)
     ratios = {
@@ -144,7 +145,7 @@ def compare(
 
 
 def agree(example: str, found: Mapping[str, tuple[float, float]]) -> None:
-    """End where a loss, or the norm of the gradients, is another than by hand."""
+    """Raises SystemExit if a loss or gradient norm differs from the hand-written module's."""
     for name, numbers in found.items():
         for what, own, wanted in zip(("loss", "gradients' norm"), numbers, found["by_hand"], strict=True):
             if abs(own - wanted) > 1e-4 * abs(wanted):
@@ -152,7 +153,7 @@ def agree(example: str, found: Mapping[str, tuple[float, float]]) -> None:
 
 
 def module_sizes(example: str) -> dict[str, float]:
-    """What an example's parameters are unless set."""
+    """The parameters of an example's small preset."""
     plan = compile_model(Request(ROOT / "examples" / f"{example}.udl", preset="small")).plan
     return dict(plan.parameters)
 
@@ -168,7 +169,7 @@ def loss_of(model: nn.Module) -> Callable[..., Tensor]:
 
 
 def cases(examples: Sequence[str]) -> Iterator[tuple[str, str, Mapping[str, float]]]:
-    """Every example, with each of its dropouts: a name, the example and its sizes."""
+    """Yields a name, the example and its sizes, for every example with each of its dropout probabilities."""
     for example in examples:
         for dropout in DROPOUTS.get(example, (None,)):
             sizes = SIZES[example] if dropout is None else {**SIZES[example], "dropout": dropout}
@@ -176,7 +177,7 @@ def cases(examples: Sequence[str]) -> Iterator[tuple[str, str, Mapping[str, floa
 
 
 def on_one_device(examples: Sequence[str], repetitions: int, compiled: bool) -> dict[str, dict[str, float | int]]:
-    """By example, and dropout where it has any."""
+    """Results on one device by example, and by dropout probability if the example has dropout."""
     results: dict[str, dict[str, float | int]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for number, (name, example, sizes) in enumerate(cases(examples)):
@@ -188,7 +189,7 @@ def on_one_device(examples: Sequence[str], repetitions: int, compiled: bool) -> 
 
 
 def on_two_ranks(examples: Sequence[str], repetitions: int, machine: str) -> dict[str, dict[str, float | int]]:
-    """By example, and dropout where it has any; planned for a machine."""
+    """Results on two ranks by example, and by dropout probability if it has dropout. Plans are made for `machine`."""
     results: dict[str, dict[str, float | int]] = {}
     with tempfile.TemporaryDirectory() as folder, RankPool(RANKS, measured=True) as pool:
         for number, (name, example, sizes) in enumerate(cases(examples)):

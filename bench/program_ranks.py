@@ -1,8 +1,9 @@
-"""A training step on two ranks: emitted plans against DDP, FSDP2 and DTensor by hand; `program.py` runs it.
+"""A training step on two ranks: emitted plans against hand-written DDP, FSDP2 and DTensor; `program.py` runs it.
 
-On gloo, a thread for each rank: forward, backward, gradients and AdamW, in seconds by the clock, of the slowest rank,
-and in processor seconds of both, which other work on the machine changes less. Steps of all programs take turns, each
-time in another order; a ratio is the median of the ratios of neighbouring steps.
+A step is forward, backward, gradient reduction and AdamW, on gloo with one thread per rank. It is measured in
+wall-clock seconds of the slowest rank, and in processor seconds of both ranks, which other work on the machine affects
+less. The steps of all programs alternate, in a different order each time. A ratio is the median of the ratios of
+neighbouring steps.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 RANKS = 2
 WARM_UP = 3
 DIVISIONS: Mapping[str, str] = {"ddp": "data_parallel", "fsdp2": "zero", "dtensor": "expert"}
-"""By hand, and the strategy whose plan is the same division."""
+"""The strategy whose plan shards in the same way, for each hand-written program."""
 
 
 def compare_ranks(
     example: str, sizes: Mapping[str, float], machine: str, repetitions: int, folder: Path, pool: RankPool
 ) -> dict[str, float | int]:
-    """Seconds of a step of each, their ratios to those by hand of the same division, and of `auto` to the best. Plans
-    are for `machine`, a name or the file of a profile.
+    """Seconds of a step of each program, ratios of the plans to the hand-written programs with the same sharding, and
+    the ratio of `auto` to the fastest of these. Plans are made for `machine`, a name or the file of a profile.
     """
     programs: dict[str, str] = {}
     for strategy in ("auto", *DIVISIONS.values()):
@@ -66,9 +67,9 @@ def compare_ranks(
 def measured(
     rank: int, ranks: int, example: str, sizes: Mapping[str, float], programs: Mapping[str, str], repetitions: int
 ) -> dict[str, list[tuple[float, float]]]:
-    """Seconds of the steps of every program on this rank, by the clock and of the processor.
+    """Wall-clock and processor seconds of the steps of every program on this rank.
 
-    Raises RuntimeError where a loss is another than by hand.
+    Raises RuntimeError if a loss differs from the median of all programs' losses.
     """
     import torch
     import torch.distributed as dist
@@ -104,7 +105,7 @@ def measured(
 
 
 def agree(losses: Mapping[str, float]) -> None:
-    """Raise RuntimeError where a loss is another than that of the rest."""
+    """Raises RuntimeError if a loss differs from the median loss."""
     middle = median(losses.values())
     for name, loss in losses.items():
         if abs(loss - middle) > 1e-4 * abs(middle):
@@ -141,7 +142,7 @@ def hand_step(way: str, example: str, module: Any, mesh: Any, batch: Mapping[str
     def step(_: int) -> float:
         optimizer.zero_grad()
         loss = divided.step(batch).detach()
-        if divided.parts > 1:  # as the emitted program does: the loss of the whole batch, the same on every rank
+        if divided.parts > 1:  # like the emitted program: every rank gets the loss of the whole batch
             dist.all_reduce(loss)
         optimizer.step()
         return float(loss) / divided.parts

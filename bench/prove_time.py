@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def milliseconds(rule: RuleDecl) -> float:
-    """The time of one answer. A rule that is not proved is a failure, not a time."""
+    """Processor milliseconds of one proof. Raises SystemExit if the rule is not proved."""
     begun = process_time()
     answer = prove_rule(rule, library())
     if not isinstance(answer, Proved):

@@ -1,4 +1,4 @@
-"""Published training runs without pipeline stages that `utilisation.py` predicts, as their sources describe them."""
+"""Published training runs without pipeline parallelism, as their sources describe them, for `utilisation.py`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ SELECTIVE = "every second product is computed again, where the prediction comput
 
 @dataclass(frozen=True)
 class Published:
-    """What a source says: tokens a second of a device, and what is not as predicted, besides the `parallelism`."""
+    """What a source reports: the `parallelism`, tokens per second of a device, and how the run `differs` from the
+    predicted one.
+    """
 
     source: str
     parallelism: str
@@ -28,10 +30,10 @@ class Published:
 
 @dataclass(frozen=True)
 class Case:
-    """A model on devices of a machine file, at the global batch and in the micro-batches of a published run.
+    """A model on devices of a machine file, with the global batch and the micro-batches of a published run.
 
-    Weights are in slices, as in FSDP, over the devices that tensor parallelism over `tensor` of them leaves, and
-    `recompute` and `pins` are as on the command line.
+    Tensor parallelism runs over `tensor` devices. Weights are sharded over the remaining factor of devices, as in FSDP.
+    `recompute` and `pins` have the syntax of the command line.
     """
 
     name: str
@@ -49,7 +51,7 @@ class Case:
 
 
 def mpt(width: int, heads: int, layers: int) -> dict[str, int]:
-    """GPT-3's architecture with the sizes of an MPT, which have the same number of parameters."""
+    """Settings of GPT-3's architecture at the sizes of an MPT model, with the same number of parameters."""
     return {"d": width, "heads": heads, "layers": layers, "vocabulary": 50368}
 
 
@@ -73,7 +75,9 @@ def foundry(
 
 
 GATHERS = ("layer.attn.xq=S1", "layer.attn.xk=S1", "layer.attn.xv=S1", "layer.ff.xg=S1", "layer.ff.xu=S1")
-"""Each of five products of a layer gathers its own operand, as KempnerForge's tensor_parallel.py declares them."""
+"""Pins by which each of five matrix products of a layer gathers its own operand, as in KempnerForge's
+tensor_parallel.py.
+"""
 
 CASES = (
     foundry("7b", "dgx-a100", 8, 96, 4641, micro_batches=2),

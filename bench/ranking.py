@@ -1,9 +1,10 @@
 """The cost of the search against simulated time over drawn plans: `python bench/ranking.py`.
 
-The search minimises a sum over choices, in which it counts a fixed part of what a step may hide; the simulator runs the
-tasks of a whole step with overlap and shared links. For each case `auto` searches; plans drawn by chance are then
-priced as its last search did, and simulated. Told are Spearman's coefficient of both orders, how far the cost is from
-the simulated time, and where the strategies' plans stand. A row is written as soon as it is known.
+The search minimises a sum over choices, in which a fixed fraction of what a step may overlap counts as exposed. The
+simulator runs the tasks of a whole step with overlap and shared links. For each case `auto` searches. Random plans are
+then priced with the fractions of its last search, and simulated. Reported are Spearman's coefficient of both orders,
+the ratios of cost to simulated time, and both figures for `auto` and data parallelism. A row is written as soon as it
+is known.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def of_plan(found: Compilation) -> dict[str, float]:
 
 
 def data_parallel(example: str, machine: str, devices: int) -> dict[str, float] | str:
-    """Both figures; where the strategy does not fit the model, why."""
+    """Cost and simulated milliseconds of data parallelism, or why the strategy does not fit the model."""
     try:
         return of_plan(compiled(example, machine, devices, "data_parallel"))
     except InputError as error:
@@ -94,7 +95,7 @@ def data_parallel(example: str, machine: str, devices: int) -> dict[str, float] 
 
 
 def figures(best: Compilation, name: str, devices: int, seed: int) -> tuple[float, float]:
-    """Cost and simulated seconds of a drawn plan, priced as the best one was."""
+    """Cost and simulated seconds of a random plan, priced with the exposed fractions of the best plan."""
     machine, strategy = load_machine(name), f"random:{seed}"
     meshes = meshes_for(machine, devices, None, strategy)
     found = search(best.plan.model, meshes, machine.exposing(best.plan.exposed), best.library, strategy)

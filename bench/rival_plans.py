@@ -1,12 +1,13 @@
-"""Plans of other systems beside our strategies: `python bench/rival_plans.py`.
+"""Compares plans of other systems with our strategies: `python bench/rival_plans.py`.
 
-Each plan is written in the format in which its system exports it, imported, priced and simulated like every other plan:
+Each plan is written in its system's export format, then imported, priced and simulated like every other plan:
 
-- Galvatron: the two configurations of its test of data parallelism (four layers, 16 examples as two micro-batches, 8
-  devices, ZeRO-2 and ZeRO-3), on a GPT-2 of four layers, and tensor parallelism over two devices;
-- autoparallel: what its programme chose wherever we ran it, every parameter and the batch in slices along all
-  dimensions of the mesh (FSDP), on a perceptron;
-- nnScaler: partitions of all operators along the batch, and of the products along their outputs.
+- Galvatron: the two configurations of its data-parallel test (four layers, 16 examples as two micro-batches, 8 devices,
+  ZeRO-2 and ZeRO-3) and tensor parallelism over two devices, on a GPT-2 of four layers. ZeRO-3 also on a perceptron.
+- autoparallel: FSDP on the perceptron, with every parameter and the batch sharded along all dimensions of the mesh.
+  This is the solution that it chose wherever we ran it.
+- nnScaler: partitions of all operators along the batch, and of the matrix products along their outputs, on the
+  perceptron.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ STRATEGIES = ("auto", "data_parallel", "zero", "galvatron", "autoparallel", "nns
 
 @dataclass(frozen=True)
 class Cell:
-    """A model with its settings, and plans of it by the names of their files."""
+    """A model with its settings, and its imported plans by file name."""
 
     model: str
     settings: dict[str, str]
@@ -42,7 +43,7 @@ class Cell:
 
 
 def fsdp(parameters: int, products: int, mesh: tuple[int, ...]) -> dict[str, Any]:
-    """The solution that autoparallel saves, with the batch and every parameter in slices along all dimensions."""
+    """An autoparallel solution file with the batch and every parameter sharded along all mesh dimensions."""
     sliced = "S(0)" * len(mesh)
     names = [f"primals_{number}" for number in range(1, parameters + 1)]
     names += ["mm", *(f"mm_{number}" for number in range(1, products))]
@@ -51,7 +52,7 @@ def fsdp(parameters: int, products: int, mesh: tuple[int, ...]) -> dict[str, Any
 
 
 def nnscaler(partitions: list[tuple[int, int]]) -> dict[str, Any]:
-    """A plan of one stage in which an operator divides a dimension of an input over all devices."""
+    """An nnScaler plan of one stage. Each operator partitions the given (input, dimension) over all devices."""
     descs = [[number, [[list(at), DEVICES]]] for number, at in enumerate(partitions)]
     stage = {"partition_descs": descs, "recompute_groups": [], "mesh_desc": [1, DEVICES], "analysis": {}}
     return {"desc": {"spmd_descs": [stage], "recompute_groups": [], "mesh_desc": [1, DEVICES]}, "e2e_time": 0.0}
@@ -61,7 +62,7 @@ def cells() -> Iterator[Cell]:
     zero2, zero3 = config(4, batch=16, chunks=2), config(4, batch=16, chunks=2, default_dp_type="zero3")
     tensor = config(4, batch=16, chunks=2, tp_sizes_enc="2,2,2,2", vtp=2)
     yield Cell("gpt2", {"layers": "4", "b": "16"}, {"zero2.json": zero2, "zero3.json": zero3, "tensor.json": tensor})
-    # Of the perceptron's 24 operators three in a row are a product, a bias and an activation; the last is the loss.
+    # The perceptron's 24 operators repeat matrix product, bias and activation; the last operator is the loss.
     batch = [(0, 0)] * 24
     columns = [(1, 0), (0, 1), (0, 1)] * 7 + [(1, 0), (0, 1), (0, 0)]
     yield Cell(

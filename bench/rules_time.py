@@ -1,6 +1,7 @@
-"""How much longer a compile takes that considers the ten rules of ten.rules: `python bench/rules_time.py`.
+"""How much longer a compilation takes with the ten rules of ten.rules: `python bench/rules_time.py`.
 
-Proofs and the search of all models that the rules make are part of it. `ratio` is with rules over without.
+The time includes the proofs and the search of all rewritten models. `ratio` is the time with rules over the time
+without.
 """
 
 from __future__ import annotations

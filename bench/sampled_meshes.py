@@ -1,8 +1,8 @@
 """Steps of `auto` against those of meshes given by hand: `python bench/sampled_meshes.py --count 60 --seed 1`.
 
-Pairs of a cell of results/search_loop.json and one of its meshes are drawn by seed, of meshes of at most three axes.
-Each is planned on that mesh as by `--mesh`, in one process, and its step compared with that of `auto` there. A part
-below 1 is a plan that `auto` misses; one below 0.995 is told. An interrupted run goes on where it stopped.
+Random pairs are drawn by seed: a cell of results/search_loop.json and one of its meshes with at most three axes. Each
+cell is planned on its mesh as with `--mesh`, in one process. Its step is divided by the step of `auto` for that cell. A
+ratio below 1 is a plan that `auto` misses; ratios below 0.995 are reported. An interrupted run resumes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from unity_dsl.syntax.diagnostic import InputError
 
 FILE = RESULTS / "sampled_meshes.json"
 TOLD = 0.995
-"""Of the step of `auto`: a plan that takes less is one that a user would miss."""
+"""A plan whose step is below this fraction of the step of `auto` is reported, as a difference that matters to users."""
 MOST_AXES = 3
 
 Row = dict[str, Any]
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def drawn(autos: dict[str, Row], count: int, seed: int) -> list[tuple[str, tuple[int, ...]]]:
-    """So many different pairs of a cell in which `auto` has a plan that fits, and degrees of a mesh."""
+    """`count` different random pairs of a cell in which the plan of `auto` fits, and the degrees of a mesh."""
     chance = random.Random(seed)
     fitting = sorted(cell for cell, auto in autos.items() if auto["fits"])
     pairs = dict[tuple[str, tuple[int, ...]], None]()
@@ -63,7 +63,7 @@ def drawn(autos: dict[str, Row], count: int, seed: int) -> list[tuple[str, tuple
 
 
 def compared(cell: str, degrees: tuple[int, ...], batch: int, auto: Row) -> Row:
-    """The step on a mesh, and as a part of that of `auto`; or why there is no plan."""
+    """The step on a mesh and its ratio to the step of `auto`, or why there is no plan."""
     try:
         found = planned(cell, batch, "", mesh=degrees)
     except InputError as error:
@@ -73,7 +73,7 @@ def compared(cell: str, degrees: tuple[int, ...], batch: int, auto: Row) -> Row:
 
 
 def summary(rows: dict[str, Row]) -> dict[str, Any]:
-    """How many were planned, the median part of those that fit, and those that `auto` misses."""
+    """The number of pairs, the median ratio of those with a plan that fits, and the plans that `auto` misses."""
     parts = {key: row["part"] for key, row in rows.items() if row.get("fits")}
     if not parts:
         return {}

@@ -1,8 +1,9 @@
 """Compile time against depth and number of devices: `python bench/scaling.py`.
 
-Depths are layers of gpt2, on 64 devices of a dgx-h100; numbers of devices are 8 to 10,000 of a llama3-cluster, for two
-large language models with one sequence a device. A compilation is a fresh process: model text to files, its plan
-simulated. An interrupted run goes on where it stopped. `--plot FILE` draws the results that are there.
+The depth is varied by the number of layers of gpt2, on 64 devices of a dgx-h100. The number of devices varies from 8 to
+10,000 of a llama3-cluster, for two large language models with one sequence per device. A compilation is a fresh
+process, from the model text to files, including the simulation of its plan. An interrupted run resumes. `--plot FILE`
+draws the existing results.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from measure import RESULTS, ROOT, rows_of, write_rows
 
 FILE = RESULTS / "scaling.json"
 DEEP = ("gpt2", "dgx-h100", 64, 512)
-"""Whose depth grows: machine, devices, and the batch of all of them."""
+"""The model whose depth varies, its machine, number of devices and global batch."""
 LAYERS = (12, 24, 48, 96)
 WIDE = (("llama3_70b", "llama3-cluster"), ("gpt3_175b", "llama3-cluster"))
 DEVICES = (8, 64, 512, 1024, 4096, 10_000)
@@ -56,11 +57,11 @@ def cases() -> list[tuple[str, str, str, int, dict[str, int]]]:
 
 
 def draw(rows: Mapping[str, Row], path: Path) -> None:
-    """Wall-clock seconds over layers, and over devices on a logarithmic axis."""
+    """Draws wall-clock seconds against layers, and against devices on a logarithmic axis."""
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "unity-dsl"  # else the same picture would be other bytes each time
+    matplotlib.rcParams["svg.hashsalt"] = "unity-dsl"  # makes the bytes of the picture reproducible
     from matplotlib import pyplot
 
     figure, (deep, wide) = pyplot.subplots(1, 2, figsize=(8.0, 3.2), sharey=True, layout="constrained")

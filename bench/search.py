@@ -1,14 +1,14 @@
 """Every strategy on every cell, timed by one simulator: `python bench/search.py --models gpt2 --machines dgx-h100`.
 
-A cell is a model on so many devices of a machine, with a batch of so many examples a device. `auto` plans it in a
-process of its own, all other strategies one after the other in a second one, each of which ends its search after
---limit seconds with the best plan found by then, which its row tells. Kept are seconds of the simulated step and of the
-search (wall clock), what a device holds and sends, and a bound, the seconds that the plan's tasks take at least in any
-order.
-A row is written as soon as it is known, with a hash of the sources that plan. What is in the file of results with the
-same hash is not done again but for strategies named by --again: a run that was interrupted goes on. Where a strategy
-beats `auto` by more than 0.01 %, or fits the memory where `auto` does not, the cell is told. Cells without a plan that
-fits are not compared.
+A cell is a model on a number of devices of a machine, with a fixed number of examples per device. `auto` plans the cell
+in its own process. All other strategies run one after the other in a second process. Each ends its search after --limit
+seconds with the best plan found so far, which its row notes. Recorded are the seconds of the simulated step and of the
+search (wall clock), a device's peak memory and communicated bytes, and a bound: the least seconds of the plan's tasks
+in any order.
+A row is written as soon as it is known, with a hash of the planner's sources. Rows in the file of results with the same
+hash are kept, except those of strategies named by --again, so an interrupted run resumes. A cell is reported if a
+strategy beats `auto` by more than 0.01 %, or fits the memory where `auto` does not. Cells without a plan that fits are
+not compared.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ PER_DEVICE = {
     "vit_l16": 64,
     "xdl_unity": 8,
 }
-"""Examples of a batch for each device, of the parameter `b` of a model."""
+"""Examples per device by model. The number of examples of the whole batch is the model's parameter `b`."""
 DEVICES = {"dgx-a100": (8, 64), "dgx-h100": (8, 64, 512), "summit": (6, 24, 96, 192)}
 TOLD = 1.0001
 GRACE = 600.0
-"""Seconds beyond its limits after which a process is ended, and its rows say so."""
+"""Seconds after its time limits at which a process is ended, which its rows then note."""
 BESIDE = ("data_parallel", "unity", "taso_then_flexflow")
-"""Strategies than which `auto` is faster by the factors whose means are kept."""
+"""Strategies with which `auto` is compared: tables and summary give the factors by which it is faster."""
 
 Cell = dict[str, Any]
 
@@ -109,7 +109,7 @@ def main() -> None:
 
 
 def planned(model: str, machine: str, devices: int, batch: int, names: list[str], limit: float) -> dict[str, Any]:
-    """The rows of strategies as `unityc compare` tells them, or why there is none, by name."""
+    """The rows of strategies by name from `unityc compare`, or why a strategy has none."""
     unityc = str(Path(sys.executable).parent / "unityc")
     command = [unityc, "compare", str(ROOT / "examples" / f"{model}.udl"), "--json"]
     command += ["-m", machine, "-d", str(devices), "-s", ",".join(names), "--set", f"b={batch}"]
@@ -135,13 +135,13 @@ def _kept(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def timed(cell: Cell) -> dict[str, float]:
-    """Seconds of a step by strategy, of plans that fit."""
+    """Seconds of a step by strategy, for plans that fit."""
     return {name: row["iteration_s"] for name, row in cell["strategies"].items() if row.get("fits")}
 
 
 def best_rival(cell: Cell) -> tuple[str, float] | None:
-    """The fastest other strategy that fits, and its seconds as a part of those of `auto`: none where that has no plan
-    that fits.
+    """The fastest other strategy that fits, and its seconds divided by those of `auto`, or 0 if `auto` has no plan that
+    fits. None if no other strategy fits.
     """
     seconds = timed(cell)
     rivals = [name for name in seconds if name != "auto"]
@@ -163,8 +163,8 @@ def describe(key: str, cell: Cell) -> str:
 
 
 def table(cells: Mapping[str, Cell]) -> Iterator[str]:
-    """Markdown: by cell milliseconds of `auto`, how many times longer some strategies take, and the fastest other one
-    with its part of these milliseconds.
+    """A Markdown table: for each cell the milliseconds of `auto`, how many times longer some strategies take, and the
+    fastest other strategy with its ratio to `auto`.
     """
     yield f"| cell | `auto`, ms | {' | '.join(f'`{name}`' for name in BESIDE)} | fastest other |"
     yield "|---" * (len(BESIDE) + 3) + "|"
@@ -177,8 +177,8 @@ def table(cells: Mapping[str, Cell]) -> Iterator[str]:
 
 
 def means(cells: Mapping[str, Cell]) -> Iterator[str]:
-    """Markdown: by machine and devices the geometric means of how many times longer some strategies take, over the
-    cells in which both have a plan that fits, and how much longer the fastest other strategy takes at least.
+    """A Markdown table: for each machine and number of devices, the geometric means of the ratios of some strategies to
+    `auto` over the cells in which both fit, and the smallest ratio of the fastest other strategy.
     """
     yield f"| machine | cells | {' | '.join(f'`{name}`' for name in BESIDE)} | fastest other, at least |"
     yield "|---" * (len(BESIDE) + 3) + "|"
@@ -197,11 +197,11 @@ def place(key: str) -> tuple[str, int]:
 
 
 def draw(cells: Mapping[str, Cell], file: Path) -> None:
-    """How many times faster than data parallelism each of some strategies is, by cell, one picture a machine."""
+    """Draws the speedup of some strategies over data parallelism by cell, with one diagram per machine."""
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "unity-dsl"  # else the same picture would be other bytes each time
+    matplotlib.rcParams["svg.hashsalt"] = "unity-dsl"  # makes the bytes of the picture reproducible
     from matplotlib import pyplot
 
     names = ("auto", *BESIDE[1:])
@@ -227,7 +227,9 @@ def draw(cells: Mapping[str, Cell], file: Path) -> None:
 
 
 def summary(cells: Mapping[str, Cell]) -> dict[str, Any]:
-    """Cells, those in which another strategy is faster, and how many times faster `auto` is than some, on average."""
+    """The number of cells, the cells in which another strategy is faster, times of the search, gaps to the bounds, and
+    the mean factors by which `auto` is faster than some strategies.
+    """
     asked = {key: cell for key, cell in cells.items() if "iteration_s" in cell["strategies"].get("auto", {})}
     autos = [cell["strategies"]["auto"] for cell in asked.values()]
     if not autos:
@@ -245,7 +247,7 @@ def summary(cells: Mapping[str, Cell]) -> dict[str, Any]:
 
 
 def _faster(cells: Mapping[str, Cell]) -> Iterator[tuple[str, float]]:
-    """Geometric means over the cells in which both have a plan."""
+    """Geometric means of the ratios of some strategies to `auto`, over the cells in which both fit."""
     for name in BESIDE:
         ratios = [found[name] / found["auto"] for found in map(timed, cells.values()) if {name, "auto"} <= found.keys()]
         if ratios:

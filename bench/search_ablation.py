@@ -1,10 +1,10 @@
-"""What each move, pass and constant of the search is worth: `python bench/search_ablation.py`.
+"""Ablation of each move, pass and constant of the search: `python bench/search_ablation.py`.
 
-Cells are planned with each move and pass switched off alone, and some of them with each constant of
-`search/constants.py` doubled and halved (of times that begin at 1, what is above 1). A row has by cell the step of the
-plan, the evaluations and the processor seconds. A cell keeps the row of the search as it is where no function ran that
-reads the constant. An interrupted run goes on where it stopped; `--only WORD …` runs some switches, that of the
-search `as it is` before those of constants. `--summary` compares with it.
+Cells are planned with one move or pass switched off at a time. Some cells are also planned with each constant of
+`search/constants.py` doubled and halved; for a factor between 1 and 2, the part above 1 is doubled and halved. A row
+has for each cell the plan's step, whether it fits, the evaluations and the processor seconds. A cell for which no
+function ran that reads the constant copies its row of the unchanged search. An interrupted run resumes. `--only WORD …`
+runs some switches; run `as it is`, the unchanged search, before those of constants. `--summary` compares with it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ COMMAND = "python bench/search_ablation.py"
 KEPT = ("step", "fits", "evaluations", "processor_s")
 AS_IT_IS = "as it is"
 CONSTANT = "constant "
-"""With this begin the names of switches that change one; those of constants of the module are upper-case."""
+"""Prefix of the switches that change a constant. Upper-case names are constants of the module, others fields of
+`Effort`.
+"""
 Batches = Mapping[str, int]
-"""Examples of a batch by cell."""
+"""Number of examples in the batch of each cell."""
 # fmt: off
 SMALL = [
     "dlrm_unity summit 24", "dlrm_unity dgx-h100 512", "mlp_unity dgx-h100 64", "mlp summit 96", "mlp dgx-h100 512",
@@ -45,9 +47,9 @@ SMALL = [
     "resnext50_unity dgx-h100 8", "dlrm dgx-h100 8", "dlrm summit 24", "lstm_lm dgx-h100 8", "mlp_unity dgx-h100 512",
     "bert_large dgx-h100 8", "mixtral_8x7b dgx-h100 8",
 ]
-"""Cells on which constants are changed."""
+"""Cells on which all constants are changed."""
 LIMITED = ["dlrm summit 6", "llama3_70b dgx-h100 8", "gpt3_175b dgx-h100 8", "bert_large summit 6"]
-"""Cells limited by memory, on which those are changed besides that hardly any of the others reads."""
+"""Memory-limited cells, for which constants are changed as well that few of the `SMALL` cells read."""
 FURTHER = [
     "bert_unity dgx-h100 64", "candle_uno summit 24", "dlrm summit 96", "lstm_lm summit 6",
     "resnext50_unity dgx-h100 64", "resnext50 dgx-h100 8", "inception_v3_unity summit 6",
@@ -83,11 +85,11 @@ def main() -> None:
 
 
 Switch = Callable[[], Any]
-"""Makes a context in which something of the search is off, or another number."""
+"""Makes a context in which a part of the search is switched off or a constant is changed."""
 
 
 def moves_and_passes() -> dict[str, Switch]:
-    """What is switched off, by name."""
+    """The switches by name, each of which turns off a move, a pass or another part of the search."""
 
     def without(one: Any) -> Switch:
         kept = tuple(propose for propose in edits.EDITS if propose is not one)
@@ -97,7 +99,7 @@ def moves_and_passes() -> dict[str, Switch]:
         return partial(patch.object, improve, part, lambda *_: False)
 
     def switched(kept: Callable[[Any, Any], bool]) -> Switch:
-        """Settings of passes that are tried are those that are kept."""
+        """Restricts the tried pass settings to those for which `kept(before, after)` holds."""
         given = passes._switched
 
         def some(plan: Any, evaluator: Any) -> Iterator[Any]:
@@ -131,7 +133,7 @@ def moves_and_passes() -> dict[str, Switch]:
 
 
 def _first_alone(search: Any, exposure: Any, move: str, start: Any) -> Any:
-    """The first point of a start alone."""
+    """Replaces `Search._from`: only the first point of a start."""
     return [start(exposure, move)[0]]
 
 
@@ -140,7 +142,7 @@ def _normal(**changed: int) -> constants.Effort:
 
 
 def doubled_and_halved() -> dict[str, Switch]:
-    """Constants of the search as they are not, by name."""
+    """The switches by name, each of which doubles or halves a constant."""
     found: dict[str, Switch] = {}
     for name, value in vars(constants).items():
         if name.isupper() and isinstance(value, int | float):
@@ -166,13 +168,13 @@ def cells_of(name: str, batches: Batches) -> list[str]:
 
 
 def reads(cell: str, name: str, batches: Batches) -> bool:
-    """Whether a switch may change the plan of a cell: not where no function ran that reads its constant."""
+    """Whether a switch may change the plan of a cell. A constant that no executed function reads cannot change it."""
     constant = name.removeprefix(CONSTANT).partition(" ")[0]
     return not constant.isupper() or constant in read_by(cell, batches[cell])
 
 
 def planned_with(switch: Switch, cell: str, batch: int) -> list[Any]:
-    """The row of a cell."""
+    """The row of a cell under a switch."""
     with switch():
         found = planned(cell, batch, "")
     return [found[kept] for kept in KEPT]
@@ -180,7 +182,7 @@ def planned_with(switch: Switch, cell: str, batch: int) -> list[Any]:
 
 @cache
 def read_by(cell: str, batch: int) -> frozenset[str]:
-    """Names of the constants that functions read which run while a cell is planned."""
+    """All names that the search's functions which run while a cell is planned refer to, including constants."""
     ran: set[CodeType] = set()
     sys.setprofile(lambda frame, event, _: ran.add(frame.f_code) if event == "call" else None)
     try:
@@ -192,7 +194,7 @@ def read_by(cell: str, batch: int) -> frozenset[str]:
 
 @contextmanager
 def _set(name: str, value: float) -> Iterator[None]:
-    """Sets a constant wherever it was imported."""
+    """Sets a constant in every module of the search that imported it."""
     with ExitStack() as stack:
         for module in [module for path, module in sys.modules.items() if path.startswith("unity_dsl.search")]:
             if name in vars(module):
@@ -201,8 +203,8 @@ def _set(name: str, value: float) -> Iterator[None]:
 
 
 def summary(rows: dict[str, dict[str, list[Any]]]) -> dict[str, Any]:
-    """By switch, over the cells where both plans fit or neither does: steps as they are without it, divided by those
-    with it: the geometric mean and the cells that differ by more than 0.5 %; evaluations and processor seconds.
+    """For each switch, its ratios to the unchanged search over the cells in which both plans fit or neither does: the
+    geometric mean of the steps, the steps that differ by more than 0.5 %, evaluations and processor seconds.
     """
     found, given = {}, rows.get(AS_IT_IS, {})
     for name, row in rows.items():

@@ -1,8 +1,9 @@
 """Steps and processor seconds of `auto` by this search and by an earlier one: `python bench/search_loop.py`.
 
-Every cell of results/search.json is planned in one process on one processor. `--label NAME` keeps rows under a name, of
-the package that PYTHONPATH gives; an interrupted run goes on where it stopped, `--cells WORD …` plans some cells. With
-`--summary` both labels are compared: ratios of steps of the cells in which both plans fit or neither does.
+Every cell of results/search.json is planned in one process on one processor. `--label NAME` (`before` or `after`)
+stores the rows under that label, for the package that PYTHONPATH selects. `--cells WORD …` plans some cells. An
+interrupted run resumes. `--summary` only compares both labels, by the ratios of steps of the cells in which both plans
+fit or neither does.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def main() -> None:
 
 
 def planned(cell: str, batch: int, effort: str, **given: Any) -> dict[str, Any]:
-    """The simulated step of the plan of `auto`, processor seconds of the compilation, and what was searched."""
+    """The simulated step and mesh of the plan of `auto`, the compilation's processor seconds, and its evaluations."""
     model, machine, devices = cell.split()
     given |= {"effort": effort} if effort else {}
     request = Request(
@@ -71,7 +72,7 @@ def planned(cell: str, batch: int, effort: str, **given: Any) -> dict[str, Any]:
 
 
 def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Over the cells that both searches planned: ratios of steps, and processor seconds."""
+    """Ratios of steps and processor seconds, over the cells that both searches planned."""
     both = {cell: row for cell, row in rows.items() if BEFORE in row and AFTER in row}
     alike = {cell: row for cell, row in both.items() if row[BEFORE]["fits"] == row[AFTER]["fits"]}
     if not alike:

@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def time_search(example: Path, arguments: list[str], repetitions: int) -> dict[str, float | int]:
-    """In fresh processes, which find no table of an earlier search, each with one thread."""
+    """Wall-clock seconds of a search in fresh processes with one thread, without cached tables of an earlier search."""
     environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     times = []
     for _ in range(repetitions):

@@ -1,7 +1,7 @@
-"""Tasks that the simulator does in a second of processor time: `python bench/simulator.py`.
+"""Tasks that the simulator processes per second of processor time: `python bench/simulator.py`.
 
-Machines differ and are busy: beside each figure stands how many entries a heap takes and gives in a second, measured in
-turns with it, and the ratio.
+Machines differ in speed and load. Each result therefore includes, as a reference, the entries that a heap pushes and
+pops per second, measured in alternation with the simulator, and the ratio of both.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ def main() -> None:
 
 
 def step(size: int) -> TaskGraph:
-    """Layers of a gather of the next layer's weights, five kernels, and an all-reduce that the next layer waits for;
-    beside them a reduce-scatter of gradients in another group, on two levels. Three tasks of eight are collectives.
+    """A graph of layers, each with an all-gather of the next layer's weights, five kernels, an all-reduce that the next
+    layer waits for, and a reduce-scatter of gradients in another group, on two levels. Three of eight tasks are
+    collectives.
     """
     random = Random(size)
     tasks: list[Task] = []
@@ -66,7 +67,9 @@ def step(size: int) -> TaskGraph:
 
 
 def measure(graph: TaskGraph, hardware: Hardware, repetitions: int) -> dict[str, float | int]:
-    """Medians: tasks a second of the simulation alone, and of it with all that is asked of a timeline."""
+    """Median tasks per second of the simulation alone, and of the simulation with all properties of its timeline;
+    the heap's entries per second and the ratio to them.
+    """
     alone, with_all, heap = [], [], []
     for _ in range(repetitions):
         alone.append(len(graph.tasks) / seconds(lambda: simulate(graph, hardware)))

@@ -1,4 +1,4 @@
-"""Seconds until the command answers, in a fresh process: `python bench/startup_time.py`."""
+"""Wall-clock seconds of short commands in fresh processes: `python bench/startup_time.py`."""
 
 from __future__ import annotations
 

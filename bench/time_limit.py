@@ -1,9 +1,9 @@
-"""What `--time-limit` keeps: `python bench/time_limit.py`.
+"""How well commands and plans keep up with `--time-limit`: `python bench/time_limit.py`.
 
-Every example is compiled on 8, 64, 192 and 1,024 devices, two at a time. Kept are the seconds by the clock from the
-command to its end, and the step beside those of `data_parallel` and `zero`, whose searches have no limit. Of six cells,
-one at a time and without a limit, `trace` has every best plan so far: seconds since the search began, and its simulated
-step. An interrupted run goes on where it stopped; rows of other sources of the planner are measured anew.
+Every example is compiled on 8, 64, 192 and 1,024 devices, two at a time. Recorded are the wall-clock seconds of the
+command, its step, and the steps of `data_parallel` and `zero`, whose searches have no limit. Six cells are also
+compiled one at a time without a limit. Their `trace` lists every incumbent: the seconds since the start, and the
+simulated step. An interrupted run resumes; rows of other planner sources are measured again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FILE = RESULTS / "time_limit.json"
 UNITYC = str(Path(sys.executable).parent / "unityc")
 COUNTS = (8, 64, 192, 1024)
 AFTER = 3.0
-"""Seconds after its limit by which a command has ended."""
+"""Seconds after its limit at which a command should have ended; later ones are listed."""
 RIVALS = ("data_parallel", "zero")
 TRACED = ("gpt2 8", "inception_v3 64", "nasnet_a 8", "llama3_70b 1024", "gpt3_175b 64", "dlrm 64")
 
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def ended(model: str, machine: str, devices: int, limit: float) -> dict[str, Any]:
-    """A compilation with a time limit: its seconds, and the plan's step."""
+    """Compiles with a time limit; returns the wall-clock seconds and the plan's step, or the error output."""
     with tempfile.TemporaryDirectory() as folder:
         command = [UNITYC, str(ROOT / "examples" / f"{model}.udl"), "-o", f"{folder}/out", "-m", machine]
         command += ["-d", str(devices), "--time-limit", str(limit), "--force"]
@@ -101,7 +101,7 @@ def ended(model: str, machine: str, devices: int, limit: float) -> dict[str, Any
 
 
 def rivals(model: str, machine: str, devices: int) -> dict[str, float | None]:
-    """Steps of plans that fit, by strategy; None where there is none."""
+    """The steps of the rival strategies' plans by name; None for a plan that does not fit."""
     command = [UNITYC, "compare", str(ROOT / "examples" / f"{model}.udl"), "--json", "-s", ",".join(RIVALS)]
     done = subprocess.run([*command, "-m", machine, "-d", str(devices)], capture_output=True, text=True)
     told = json.loads(done.stdout)["strategies"] if done.stdout.startswith("{") else []
@@ -109,7 +109,7 @@ def rivals(model: str, machine: str, devices: int) -> dict[str, float | None]:
 
 
 def trace(model: str, machine: str, devices: int) -> Sequence[tuple[float, float]]:
-    """Seconds since the beginning, and the simulated step of the best plan from then on; the last is the result."""
+    """Each incumbent as seconds since the start and simulated step. The last entry is the final plan."""
     command = [sys.executable, "-c", TRACE, str(ROOT / "examples" / f"{model}.udl"), machine, str(devices)]
     found: Sequence[tuple[float, float]] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     return found

@@ -1,12 +1,13 @@
 """Predicted speed of published training runs: `python bench/utilisation.py`.
 
-Each case of `published_runs.py` is planned by the parallelism that was published, without what only our programs do
-(decomposed products, deferred weight gradients), and the step of the plan is simulated. Printed are tokens a second of
-a device beside the published ones; the results have model FLOPs utilisation as well. Nothing is measured here.
+Each case of `published_runs.py` is planned with the published parallelism, without the optimizations that only our
+programs have (decomposed matmul, deferred weight gradients, interleaved execution). The step of the plan is simulated.
+Printed are predicted and published tokens per second of a device. The results also have model FLOPs utilisation.
+Nothing is measured here.
 
 One constant is fitted to these runs: `sustained` of the machine files, except that of `h200`, which is measured.
-`--leave-one-out` fits it anew without each run in turn, to the other runs on its machine, and prints the error of the
-run that was left out.
+`--leave-one-out` leaves out each run in turn, fits the constant to the other runs on the same machine, and prints the
+error of the run that was left out.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from unity_dsl.syntax.span import Source
 FILE = RESULTS / "utilisation.json"
 TENSOR_OR_NOT = ("llama3_8b, 4096, 4 H200, FSDP", "llama3_8b, 4096, 4 H200, tensor parallel")
 ROOMY = 2 * 10**12
-"""Bytes of a device, so that no plan is changed by what our programs hold more than the published ones."""
+"""Memory of a device in bytes, so large that the larger memory footprint of our programs changes no plan."""
 
 
 def main() -> None:
@@ -69,7 +70,9 @@ def main() -> None:
 
 
 def predict(case: Case) -> dict[str, Any]:
-    """The row of a case: seconds, tokens a second and utilisation predicted and published, and the ratio of these."""
+    """The row of a case: predicted step seconds, predicted and published tokens per second and utilisation, and the
+    ratio of predicted to published tokens per second.
+    """
     begun = time.process_time()
     machine = machine_of(case)
     compiled = compiled_as_published(case)
@@ -105,7 +108,9 @@ def machine_of(case: Case) -> Machine:
 
 
 def compiled_as_published(case: Case) -> Compilation:
-    """The plan with the parallelism of the run: FSDP by the strategy `zero`, tensor parallelism as Galvatron has it."""
+    """The plan with the run's parallelism. FSDP is planned by the strategy `zero`; with tensor parallelism the plan is
+    imported from a Galvatron configuration.
+    """
     settings = {**case.settings, "b": case.batch, "s": case.sequence}
     node = machine_of(case).node_devices
     mesh = (case.devices,) if case.devices <= node else (case.devices // node, node)
@@ -123,7 +128,9 @@ def compiled_as_published(case: Case) -> Compilation:
 
 
 def galvatron(case: Case) -> Mapping[str, Any]:
-    """A configuration of Galvatron: tensor parallelism of all layers and around them, FSDP over the other devices."""
+    """A Galvatron configuration with tensor parallelism of all layers, embedding and head, and FSDP over the other
+    devices.
+    """
     layers = LAYERS[case.model]
 
     def each(number: int) -> str:
@@ -141,7 +148,9 @@ LAYERS = {"bench/models/llama3_8b_gathers.udl": 32, "examples/llama3_70b.udl": 8
 
 
 def as_published(plan: Plan, compiled: Compilation) -> Plan:
-    """The plan without what only our programs do, and with FSDP's second gathering of weights in the backward pass."""
+    """The plan without passes that only our programs have, in which the backward pass re-gathers weights like FSDP.
+    Weights of fully recomputed segments are not marked.
+    """
     plan = plan.with_passes(chunks=1, delayed_gradients=False, interleaved=(), stagger=1)
     whole = [path for path in plan.passes.recomputed if path not in plan.passes.kept_iterations]
     again = gathered_paths(plan, compiled.library)
@@ -153,11 +162,11 @@ def as_published(plan: Plan, compiled: Compilation) -> Plan:
 MEASURED = "h200"
 """The machine whose `sustained` is measured by bench/gpu.py."""
 RATES = (0.6, 0.8, 1.0)
-"""`sustained` at which every step is simulated; between these it is linear in 1 / `sustained`."""
+"""Values of `sustained` at which every step is simulated. Between them the step is linear in 1 / `sustained`."""
 
 
 def text_with(case: Case, rate: float) -> Source:
-    """The machine file of a case with another `sustained`."""
+    """The machine file of a case with `sustained` replaced."""
     source = machine_source(machine_path(case))
     lines = source.text.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("sustained"))
@@ -166,7 +175,7 @@ def text_with(case: Case, rate: float) -> Source:
 
 
 def seconds_at(case: Case, rate: float, plan: Plan, compiled: Compilation) -> float:
-    """The step where products keep this part of their speed."""
+    """Seconds of the step if `sustained` is `rate`, the fraction of their speed that matrix products sustain."""
     return simulate_step(plan, read_machine(text_with(case, rate)), compiled.library).seconds
 
 
@@ -176,7 +185,7 @@ def sustained_of(case: Case) -> float:
 
 
 def ratio_at(case: Case, row: Mapping[str, Any], rate: float) -> float:
-    """Predicted over published tokens a second, where products keep this part of their speed."""
+    """Predicted over published tokens per second if `sustained` is `rate`."""
     points = sorted((1 / float(key), seconds) for key, seconds in row["seconds_by_sustained"].items())
     low, high = (points[0], points[1]) if 1 / rate <= points[1][0] else (points[1], points[2])
     seconds = low[1] + (high[1] - low[1]) * (1 / rate - low[0]) / (high[0] - low[0])
@@ -184,7 +193,7 @@ def ratio_at(case: Case, row: Mapping[str, Any], rate: float) -> float:
 
 
 def fitted(cases: Sequence[Case], rows: Mapping[str, Mapping[str, Any]]) -> float:
-    """`sustained` at which the ratios of these cases have a geometric mean of 1, from 0.5 to 1."""
+    """The `sustained` between 0.5 and 1 at which the geometric mean of these cases' ratios is 1."""
     low, high = 0.5, 1.0
     for _ in range(40):
         middle = (low + high) / 2
@@ -194,7 +203,9 @@ def fitted(cases: Sequence[Case], rows: Mapping[str, Mapping[str, Any]]) -> floa
 
 
 def left_out(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Of each case, `sustained` by the other cases on its machine, and its ratio by that."""
+    """For each case, `sustained` fitted to the other cases on its machine, and the case's ratio with that value. A
+    measured `sustained`, or one without other cases, stays.
+    """
     found = {}
     known = [case for case in CASES if case.name in rows]
     for case in known:
@@ -210,7 +221,9 @@ def left_out(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float
 
 
 def summary(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Errors of all cases, by the fit and left out of it; how far FSDP and tensor parallelism are apart."""
+    """Errors of all cases with the constants of the machine files and in the leave-one-out fit; predicted and published
+    ratio of FSDP to tensor parallelism.
+    """
     found: dict[str, Any] = {"cases": len(rows), **_errors("error", [row["ratio"] for row in rows.values()])}
     if all("left_out" in row for row in rows.values()):
         found |= _errors("left_out_error", [row["left_out"]["ratio"] for row in rows.values()])

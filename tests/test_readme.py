@@ -375,6 +375,9 @@ def test_prose_about_compilations_has_their_figures() -> None:
     for case in most:
         name, devices = case.split()
         assert re.search(rf"{name} with {seconds[case]:.1f} s on {devices}\b", text), case
+    for devices in (8, 64, 192, 1024):
+        of_count = [value for case, value in seconds.items() if case.endswith(f" {devices}")]
+        assert f"{statistics.median(of_count):.1f} s for {devices:,}" in text
 
 
 def test_the_table_of_published_runs_has_their_figures() -> None:

@@ -1,4 +1,6 @@
-"""A model's graph evaluated with NumPy in float64, operator by operator from the declarations. The tests' reference."""
+"""Evaluates a model's graph with NumPy in float64, operator by operator from the declarations. A reference for the
+tests.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Returned:
-    """`updated` are the buffers after the step, of those that it changes, under their full names."""
+    """What a model returns. `updated` holds the buffers that a step changes, after the step, by their full names."""
 
     loss: float
     outputs: dict[str, Array]
@@ -33,7 +35,7 @@ def evaluate_model(
     *,
     training: bool = True,
 ) -> Returned:
-    """What a model returns. `stored` are its weights and buffers under their full names, `layer.0.w`."""
+    """Evaluates a model. `stored` holds its weights and buffers by their full names, such as `layer.0.w`."""
     values = dict(inputs)
     updated: dict[str, Array] = {}
     _run(model.graph, library, values, stored, "", training, updated)
@@ -50,7 +52,7 @@ def _run(
     training: bool,
     updated: dict[str, Array],
 ) -> None:
-    """Compute every value of the graph into `values`, and check each against the shape that the graph says."""
+    """Computes every value of the graph into `values`, and checks each against the shape in the graph."""
     for item in (*graph.weights, *graph.buffers):
         values[item.value.name] = stored[prefix + item.value.name]
     for item in (*graph.inputs, *graph.weights, *graph.buffers):
@@ -77,7 +79,7 @@ def _iterate(
     training: bool,
     updated: dict[str, Array],
 ) -> list[Array]:
-    """What a repeat, a scan or a cond leaves: carried values, then what it stacks."""
+    """Results of a repeat, a scan or a cond: the carried values, then the stacked ones."""
     carried = [values[value.name] for value in segment.initial]
     made: list[list[Array]] = [[] for _ in segment.stacked]
     executed = segment.predicate is None or bool(values[segment.predicate.name])

@@ -1,4 +1,4 @@
-"""A user's own cuts, and operators that read around an axis, as their `.uop` text."""
+"""User-defined partitions and operators with neighbourhood reads (halos), as `.uop` text."""
 
 from __future__ import annotations
 
@@ -50,21 +50,25 @@ op blur(x: [b.., l]) -> y: [b.., l]
 
 
 def library_with(*texts: str) -> Library:
-    """These declarations, and the shipped ones but those of the same names. Facts of the shipped ones stand."""
+    """These declarations and the shipped ones, except those of the same names. Facts of the shipped ones count as
+    tried.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("unity_dsl.index.declarations.loading.facts_tried", lambda *_: True)
         return library_of(sources_with(Source(f"own{i}.uop", text) for i, text in enumerate(texts)))
 
 
 def sources_with(own: Iterable[Source]) -> list[Source]:
-    """These texts, and the shipped ones without what these declare: then a shipped declaration can be a user's."""
+    """These texts, and the shipped ones without the names that these texts declare. A user can thus replace a
+    declaration.
+    """
     own = list(own)
     names = {name for source in own for name in re.findall(r"^(?:op|parallel) (\w+)", source.text, re.MULTILINE)}
     return [*(without(source, names) for source in library_sources()), *own]
 
 
 def without(source: Source, names: Iterable[str]) -> Source:
-    """A text without the operators and parallel ops of these names, their documentation and body."""
+    """A text without the operators and parallel ops of these names, including their documentation and bodies."""
     text = source.text
     for name in names:
         text = re.sub(rf"^(##.*\n)*(op|parallel) {name}[\[(].*\n( .*\n)*", "", text, flags=re.MULTILINE)

@@ -1,4 +1,6 @@
-"""A padded model beside the model: the same numbers in front, copies of the last row and zeros behind them."""
+"""Compares a padded model with the model: same numbers in the unpadded region, copies of the last row and zeros behind
+it.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ from .evaluation import Array, evaluate_model
 
 
 def random_padding(model: Model, random: Random, part: float = 0.6) -> dict[str, int]:
-    """Some of the axes that can be padded, each longer by up to three positions."""
+    """Random choice of the axes that can be padded, each lengthened by one to three positions."""
     chosen = {place: axis for place, axis in paddable(model).items() if random.random() < part}
     return {place: (axis.size + random.randint(1, 3)) * axis.unit for place, axis in chosen.items()}
 
 
 def largest_difference(model: Model, padded: Model, library: Library, seed: int, training: bool = True) -> float:
-    """Of the loss, outputs and updated buffers of both models in front, as parts of the largest number of each."""
+    """Largest relative difference of the loss, outputs and updated buffers in the unpadded region."""
     random = np.random.default_rng(seed)
     inputs = {given.value.name: _drawn(given.value, random) for given in model.graph.inputs}
     stored = {name: _drawn(value, random) for name, value in _stored(model.graph, "")}

@@ -1,4 +1,4 @@
-"""All devices of a mesh in one process: what steps, transfers and layouts mean, in NumPy. The tests' reference."""
+"""Simulates all devices of a mesh in one process with NumPy: steps, transfers, layouts. A reference for the tests."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Locals = list[np.ndarray]
 def encode(
     tensor: np.ndarray, layout: Layout, mesh: Mesh, rng: np.random.Generator, library: Library = LIBRARY
 ) -> Locals:
-    """Local tensors of a layout: copies, slices, and random terms of a sum along Partial axes; of what is At a
-    coordinate the other devices have something that is no number.
+    """Local tensors of a layout: copies, slices, and random terms of a sum along Partial axes. Under At, devices at
+    other coordinates hold NaN.
     """
     partial = layout.where(Partial)
     degree = mesh.degree(partial)
@@ -37,14 +37,14 @@ def encode(
             number = number * mesh.axes[axis].degree + here[axis]
         given = terms[number] if is_there(layout, here) else np.full_like(tensor, np.nan)
         held.append(take(given, layout, mesh, here, library))
-    if layout.where(Overlap):  # an element is the sum of all that devices have at its position: equal terms
+    if layout.where(Overlap):  # each element is the sum over all devices that hold it: equal terms
         count = _count(layout, tensor.shape, mesh, library)
         held = [local / _at_least_one(count, layout, mesh, rank, library) for rank, local in enumerate(held)]
     return held
 
 
 def is_there(layout: Layout, here: tuple[int, ...]) -> bool:
-    """Whether a device holds something of a tensor."""
+    """Whether a device holds any part of a tensor."""
     return all(here[axis] == kind.coordinate for axis, kind in enumerate(layout.kinds) if isinstance(kind, At))
 
 
@@ -53,7 +53,7 @@ def _at_least_one(count: np.ndarray, layout: Layout, mesh: Mesh, rank: int, libr
 
 
 def _count(layout: Layout, shape: tuple[int, ...], mesh: Mesh, library: Library) -> np.ndarray:
-    """How many devices that hold slices beside each other have each element."""
+    """How many devices hold each element, among devices that differ only along cut axes."""
     ones = [np.ones(shape)] * mesh.size
     local = [take(one, layout, mesh, mesh.coordinates(rank), library) for rank, one in enumerate(ones)]
     cut = layout.where(Shard, Window, Overlap)
@@ -69,7 +69,7 @@ def _count(layout: Layout, shape: tuple[int, ...], mesh: Mesh, library: Library)
 
 
 def _put(total: np.ndarray, local: np.ndarray, layout: Layout, mesh: Mesh, rank: int, library: Library) -> None:
-    """Adds what a device has at its positions; what fills its slice outside of the tensor is nobody's."""
+    """Adds a device's local tensor at its positions. Fill elements outside of the tensor are skipped."""
     here = mesh.coordinates(rank)
     index = [positions_of(layout, dim, extent, mesh, here, library) for dim, extent in enumerate(total.shape)]
     inside = np.ix_(*(np.flatnonzero(positions >= 0) for positions in index))
@@ -88,7 +88,7 @@ def take(
 
 
 def decode(held: Locals, layout: Layout, shape: tuple[int, ...], mesh: Mesh, library: Library = LIBRARY) -> np.ndarray:
-    """The tensor that the local tensors stand for; asserts that copies agree."""
+    """The tensor that the local tensors represent. Asserts that copies agree."""
     total = np.full(shape, np.nan)
     copied = [axis for axis, kind in enumerate(layout.kinds) if isinstance(kind, Invariant | Replicate)]
     sums: dict[tuple[int, ...], np.ndarray] = {}

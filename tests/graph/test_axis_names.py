@@ -1,4 +1,4 @@
-"""Mesh axes are named after what they do: plans of the literature, pinned, on small models."""
+"""Mesh axes are named after their role. Tested on pinned plans of the literature for small models."""
 
 from __future__ import annotations
 
@@ -68,17 +68,17 @@ def plan(library: Library, degrees: tuple[int, ...], pins: str, text: str, strat
         ("layer.up=I layer.down=I layer.h=S0 layer.y=S0", ["data"]),
         ("layer.up=S0 layer.down=S1 layer.h=S0 layer.y=S0", ["fsdp"]),
         (MEGATRON.format("", ""), ["tensor"]),
-        # Megatron's sequence parallelism divides norms along positions, which is no multiplication by a matrix.
+        # Megatron's sequence parallelism divides norms along positions, but no matrix product.
         ("layer.up=S0 layer.down=S1 layer.h=S2 layer.n=S1 layer.x=S1", ["tensor"]),
         ("layer.up=I layer.down=I layer.h=S1 layer.y=S1", ["sequence"]),
         (MEGATRON.format("I,", "S0,"), ["data", "tensor"]),
         (MEGATRON.format("S1,", "S0,").replace("down=S1", "down=S0"), ["fsdp", "tensor"]),
         ("layer.up=S0,I layer.down=I,I layer.h=S0,S1 layer.y=S0,S1", ["fsdp", "sequence"]),
         ("layer.up=I,S0 layer.down=I,S0 layer.h=S0,S0 layer.y=S0,S0", ["data", "fsdp"]),
-        # The first operator cuts the weight, the second one the batch.
+        # The first operator divides the weight, the second one the batch.
         ("layer.up=S0 layer.h=S2 layer.down=I layer.y=S0", ["mixed"]),
         ("layer.up=I,S0 layer.h=S0,S2 layer.down=I,I layer.y=S0,S0", ["data", "mixed"]),
-        # Every device does the whole work.
+        # Every device repeats the whole computation.
         ("layer.up=I layer.down=I layer.h=I layer.y=I", ["devices"]),
     ],
 )
@@ -110,7 +110,7 @@ def test_experts_lie_where_the_batch_is_divided(library: Library) -> None:
     assert [axis.name for axis in plan(library, (2,), pins, EXPERTS).mesh.axes] == ["expert"]
     whole = "scores=S0 given=S1 router=I up=I down=I h=S1 made=S1 y=S0"
     assert [axis.name for axis in plan(library, (2,), whole, EXPERTS).mesh.axes] == ["data"]
-    # Without a choice of experts it is a product that is divided along what both have.
+    # Without routing to experts, it is a product that is divided along an axis of both operands.
     dense = "model m[e = 4, n = 4, d = 8]\n  input x: f32[e, n, d]\n  weight w: f32[e, d, d] ~ normal(1)\n"
     dense += "  loss mse(matmul(x, w), x)\n"
     assert [axis.name for axis in plan(library, (2,), "w=S0", dense).mesh.axes] == ["tensor"]

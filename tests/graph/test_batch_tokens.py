@@ -1,4 +1,4 @@
-"""What counts as tokens: integers of an input that are looked up one by one, whatever they are called."""
+"""Which inputs count as tokens: integers that are looked up one by one, under any name."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ IN_EXPRESSIONS = """
 
 
 def test_blocks_in_expressions_name_their_weights_after_themselves() -> None:
-    """In operands of operators, blocks and views, in a return and in a loss; `norm_2` is a second call."""
+    """Covers operands of operators, blocks and views, a return and a loss. `norm_2` is a second call."""
     per_layer = ["norm.gain", "mix.w", "mix.norm.gain", "norm_2.gain", "mix_2.w", "mix_2.norm.gain"]
     names = [name for name, _ in build(IN_EXPRESSIONS).weights()]
     outside = ["left.norm.gain", "norm.gain", "mix.w", "mix.norm.gain", "norm_2.gain"]

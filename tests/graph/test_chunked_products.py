@@ -1,4 +1,4 @@
-"""Which products run in chunks beside what they read or make."""
+"""Which products are decomposed to overlap with the communication of an operand or the result."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def found_in(found: Compilation, count: int) -> dict[str, ChunkedProduct]:
 
 
 def test_the_product_that_reads_first_and_the_one_that_is_summed(tmp_path: Path) -> None:
-    """Rows of examples are gathered in blocks, so that sums of them are sent in parts along the next dimension."""
+    """The gather takes rows of examples in blocks. The sums are therefore sent in parts along the next dimension."""
     found = found_in(compiled(tmp_path, pins=BLOCKS), 4)
     assert set(found) == {"g", "z"}
     assert (found["g"].reads, found["g"].parts, found["g"].value.name) == (0, 2, "n")
@@ -54,7 +54,9 @@ def test_the_product_that_reads_first_and_the_one_that_is_summed(tmp_path: Path)
 
 
 def test_rows_are_divided_evenly(tmp_path: Path) -> None:
-    """Along the examples of a device, 2, or the positions, 8: into 3 parts neither; the gather is one of 2 blocks."""
+    """`z` is divided along the 2 examples of a device or the 8 positions. Neither divides into 3 parts; the gather has
+    2 blocks.
+    """
     found = compiled(tmp_path, pins=BLOCKS)
     assert [found_in(found, 2)["z"].axis] != [found_in(found, 4)["z"].axis]
     assert set(found_in(found, 3)) == {"g"}
@@ -66,7 +68,9 @@ def test_sums_that_all_devices_keep(tmp_path: Path) -> None:
 
 
 def test_what_is_read_as_terms_too_is_not_sent_in_parts(tmp_path: Path) -> None:
-    """An output, of which the terms leave the model. One that leaves the sum behind is no reason against it."""
+    """An output `z` leaves the model as terms, so its product is not decomposed. An output behind the sum is no
+    obstacle.
+    """
     found = compiled(tmp_path, output="z", pins=TERMS)
     planned = found.plan.graph
     given = found.plan.conversions, found.plan.mesh, found.library, 4
@@ -84,7 +88,7 @@ def test_one_device_has_none(tmp_path: Path) -> None:
     ("dim", "shape", "others", "blocks"),
     [
         (0, (4, 8), Invariant(), True),
-        (1, (4, 8, 8), Invariant(), False),  # blocks of every example lie apart
+        (1, (4, 8, 8), Invariant(), False),  # the blocks of an example are not contiguous
         (1, (2, 8, 8), Shard(0), True),  # a device has one example
         (1, (2, 8), Shard(0), False),  # columns, not rows
         (0, (4,), Invariant(), False),
@@ -101,7 +105,9 @@ def test_blocks_lie_one_behind_the_other(
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_chunk_waits_for_no_other_reader(seed: int, tmp_path: Path) -> None:
-    """Whatever the layouts: of what arrives the product is the first reader, of what leaves nobody reads the terms."""
+    """Under any layouts: the product is the first reader of a gathered operand, and nobody reads the terms of a summed
+    result.
+    """
     found = compiled(tmp_path, strategy=f"random:{seed}", mesh=(2,))
     graph = found.plan.graph
     for one in found_in(found, 2).values():

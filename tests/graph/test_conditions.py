@@ -1,4 +1,4 @@
-"""Lines of blocks that are there at some numbers: what such a block is, and what its weights are."""
+"""Conditional lines of blocks: which block a condition on its numbers leaves, and which weights it has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What decays: weights of products, convolutions and lookups, and not what is added or multiplied elementwise."""
+"""Which weights decay: those of products, convolutions and lookups, not those that are added or
+multiplied elementwise.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ from unity_dsl.syntax.span import Source
 
 LIBRARY = load_library()
 ADDED = (".position", ".wpe", ".bias", "vit_l16.token")
-"""Ends of names of weights of the examples that may be drawn and are only added: tables of positions, a token in front
-of all rows, biases of an LSTM.
+"""Name endings of weights in the examples that may be initialised randomly but are only added: position tables, a token
+in front of all rows, biases of an LSTM.
 """
 
 
 def decaying(text: str) -> set[str]:
-    """The weights that decay, by their names; `layer.*.w` for those of a repeat."""
+    """The names of the weights that decay; `layer.*.w` for weights of a repeat."""
     model = build_model(parse_model(Source("m.udl", text)), LIBRARY)
     return {re.sub(r"\.\d+\.", ".*.", name) for name, weight in model.weights() if weight.decays}
 
@@ -47,11 +49,11 @@ W = "weight w: f32[d, d] ~ ones"
             {"table"},
         ),
         ("weight c: f32[2, d / 2] ~ ones", "x + (c[p, q] -> [(p q)])", set()),
-        # What is made of weights alone is as they are: a slice, a product of two, a gain that is multiplied in.
+        # A value computed from weights alone counts as its weights: a slice, a product of two, a multiplied gain.
         ("weight w: f32[d, 2, d] ~ ones", "linear(x, slice(w; dim=1, start=0, stop=1)[o, 1, i] -> [o, i])", {"w"}),
         (f"{W}\n  weight v: f32[d, d] ~ ones", "linear(x, matmul(w, v))", {"w", "v"}),
         (f"{W}\n  weight g: f32[1, d] ~ ones", "linear(x, w * g)", {"w", "g"}),
-        # A penalty on a weight reads it beside itself alone.
+        # A penalty on a weight reads the weight alone.
         ("weight c: f32[1, d] ~ ones", "x + c\n  z = c * c\n  y = y + reduce_sum(z[a, d] -> [])", set()),
     ],
 )
@@ -82,7 +84,7 @@ def test_weights_of_repeats_and_those_they_read_from_outside() -> None:
 
 
 def test_the_examples() -> None:
-    """Gains and biases are those that begin as ones or zeros."""
+    """Gains and biases are the weights that are initialised with ones or zeros."""
     for path in sorted(folder("examples").glob("*.udl")):
         file = parse_model(read_source(path))
         preset = "small" if any(preset.name == "small" for preset in file.model.presets) else None

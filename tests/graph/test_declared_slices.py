@@ -1,4 +1,4 @@
-"""Which declared cuts deal every position out once: told from their strides, or by counting."""
+"""Which declared partitions assign every position to exactly one device: decided from strides, or by counting."""
 
 from __future__ import annotations
 

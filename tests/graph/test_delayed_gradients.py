@@ -1,4 +1,4 @@
-"""Which gradients of weights are computed while which cotangents travel."""
+"""Which weight gradients are deferred to overlap with the communication of which gradients."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def of(found: Compilation, graph: PlannedGraph) -> Delayed:
 
 
 def test_products_in_front_of_a_body_are_delayed_up_to_what_they_read(tmp_path: Path) -> None:
-    """Not so the first one, whose operand has no gradient, nor those of a repeat in which nothing travels."""
+    """Not the first product, whose operand has no gradient, nor products of a repeat without communication."""
     found = compiled(MODEL, tmp_path, devices=2, pins=MEGATRON)
     delayed = of(found, found.plan.graph)
     names = {value: [product.step.node.name for product in products] for (value, _), products in delayed.items()}
@@ -65,7 +65,7 @@ def bodies(graph: PlannedGraph) -> Iterator[PlannedGraph]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_product_waits_for_a_body_or_another_use(seed: int, tmp_path: Path) -> None:
-    """Each is delayed once, to the conversion of a value that is made before it, no body being between them."""
+    """Each product is deferred once, to the conversion of an earlier value, with no body between the two."""
     found = compiled(MODEL, tmp_path, devices=4, mesh=(2, 2), strategy=f"random:{seed}")
     for graph in bodies(found.plan.graph):
         delayed = of(found, graph)
@@ -102,7 +102,9 @@ PRODUCTS = """model products[b = 4, s = 4, d = 4]
 
 
 def test_products_with_weights_are_found(tmp_path: Path) -> None:
-    """With a bias and without. That of an input has one gradient, one of two values no weight, a norm is no product."""
+    """Products with and without a bias. Not a product of an input (one gradient), a product of two values (no weight),
+    or a norm.
+    """
     found = compiled(PRODUCTS, tmp_path, shipped_rules=False)
     plan = found.plan
     products = {step.node.name: weight_product(step, plan.mesh, found.library) for step in plan.graph.nodes()}

@@ -1,4 +1,4 @@
-"""Kernels of operators against those that torch's dispatcher sees, and their traffic at other sizes."""
+"""Predicted kernels of operators against those that torch's dispatcher sees, and their traffic at other sizes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALONE = Mesh(())
 
 @dataclass
 class Kernels(TorchDispatchMode):
-    """Counts what is no view, and the bytes that it reads and writes of tensors of more than one element."""
+    """Counts operations other than views, and the bytes they read and write in tensors of more than one element."""
 
     count: int = 0
     bytes: int = 0
@@ -85,7 +85,7 @@ def test_counts_by_hand(name: str, shapes: list[tuple[int, ...]], forward: int, 
 
 @pytest.mark.parametrize("name", ["dropout", "linear_bias_gelu", "layer_norm_linear", "rms_norm_linear", "rope"])
 def test_traffic_at_other_sizes_is_that_of_the_operator_there(name: str) -> None:
-    """What one size's kernels are said to move at twice the rows is what those of twice the rows move."""
+    """Traffic extrapolated from one size to twice the rows equals the traffic of kernels built at twice the rows."""
     shapes = {
         "dropout": [(6, 4)],
         "linear_bias_gelu": [(6, 4), (8, 4), (8,)],
@@ -112,18 +112,18 @@ def test_traffic_at_other_sizes_is_that_of_the_operator_there(name: str) -> None
 @pytest.mark.parametrize(
     ("name", "shapes", "passes"),
     [
-        # The sum with the bias, whose cotangent is summed over rows, and the maximum with 0.
+        # The sum with the bias, whose gradient is summed over rows, and the maximum with 0.
         ("linear_bias_relu", [(6, 4), (8, 4), (8,)], [("", 48 * 2, 48 * 2), ("relu", 48 * 2, 48 * 3)]),
         (
             "rms_norm_linear",
             [(6, 4), (4,), (8, 4)],
             [
-                ("", 24 * 3, 24 * 5),  # x * x, summed by another kernel
-                ("", 6 * 2, 6 * 3),  # by the number of columns
+                ("", 24 * 3, 24 * 5),  # x * x; another kernel sums it
+                ("", 6 * 2, 6 * 3),  # division by the number of columns
                 ("", 6 * 2, None),  # eps is added
                 ("rsqrt", 6 * 2, 6 * 3),
-                ("", 24 * 2, 24 * 5),  # x by its rows' factors, which are few
-                ("", 24 * 2, 24 * 5),  # by the gain
+                ("", 24 * 2, 24 * 5),  # x times its row factors, which are few
+                ("", 24 * 2, 24 * 5),  # times the gain
             ],
         ),
         (
@@ -136,7 +136,7 @@ def test_traffic_at_other_sizes_is_that_of_the_operator_there(name: str) -> None
 def test_what_elementwise_kernels_move(
     name: str, shapes: list[tuple[int, ...]], passes: list[tuple[str, int, int | None]]
 ) -> None:
-    """Floats that are read and written, forward and backward, twice as many of each with twice the rows."""
+    """Floats read and written, forward and backward. With twice the rows each is twice as large."""
     instance = instantiate(LIBRARY.operators[name], list(map(Shape, shapes)), {})
     typed = typed_at(instance, ALONE)
     kernels = emitted_kernels(instance, replace(typed, native=False), ALONE, LIBRARY, [True] * len(shapes), 4)
@@ -160,7 +160,7 @@ def test_no_passes_of_a_native_call_and_of_draws() -> None:
 
 
 def test_a_divided_axis_moves_its_part() -> None:
-    """Half of the elements on each of two devices, whichever configuration was looked at first."""
+    """Each of two devices moves half of the elements, whichever configuration was typed first."""
     mesh = Mesh((MeshAxis("a", 2),))
     instance = instantiate(LIBRARY.operators["dropout"], [Shape((64, 32))], {})
     axis = instance.inputs[0].axes[0]
@@ -174,7 +174,7 @@ def test_a_divided_axis_moves_its_part() -> None:
 
 
 def test_blocks_of_blocks_launch_what_blocks_do() -> None:
-    """A position is found by one number of the device, on however many mesh axes the blocks lie."""
+    """A device computes a position from one number, however many mesh axes the blocks lie on."""
     instance = instantiate(LIBRARY.operators["dropout"], [Shape((16, 4))], {})
     rows = Along(instance.inputs[0].axes[0])
     found = []
@@ -186,7 +186,7 @@ def test_blocks_of_blocks_launch_what_blocks_do() -> None:
     assert found[0] == found[1] == found[2]
     assert (
         found[0].forward == DRAWS["at_least"][0] + 6 + 2
-    )  # and the product and the sum of where a device's rows begin
+    )  # and the product and the sum that give the first row of a device
 
 
 MERGED = """
@@ -200,7 +200,7 @@ model merged[n = 6]
 
 @pytest.mark.parametrize("degrees", [(4, 12), (12, 4)])
 def test_a_transposition_of_one_element_is_a_view_whatever_was_asked_before(degrees: tuple[int, ...]) -> None:
-    """Heads that are merged behind positions: in one copy, but for one head a device."""
+    """Merging heads behind positions takes one copy, but none with one head a device."""
     model = build_model(parse_model(Source("merged.udl", MERGED.lstrip())), LIBRARY)
     instance = next(node.instance for node in model.graph.nodes() if node.instance.operator.name == "rearrange")
     _emitted_kernels.cache_clear()

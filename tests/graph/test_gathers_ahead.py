@@ -1,4 +1,4 @@
-"""Which gathers of weights are begun ahead, by where operators read the weights."""
+"""Which gathers of weights are prefetched, depending on where operators read the weights."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def test_what_is_read_first_in_an_iteration_or_behind_a_loop() -> None:
 
 
 def test_behind_a_loop_only_with_a_sum_of_gradients() -> None:
-    """A device that alone computes with what it gathers sums its gradient; one that does what all do does not."""
+    """Behind a loop, a gather is prefetched if gradients of the weight are summed. If every device repeats the same
+    computation, it is not.
+    """
     graph = build(MODEL).graph
     sliced, summed, same = Layout((Shard(0),)), Layout((Replicate(),)), Layout((Invariant(),))
     begun = {

@@ -1,4 +1,6 @@
-"""Typing of operators whose dimensions a user's own op holds: windows of what is read around an axis, minor axes."""
+"""Typing of operators with dimensions that a user's own op partitions: windows for neighbourhood reads,
+and minor axes.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,9 @@ def test_a_stride_makes_the_slices_of_the_input_longer() -> None:
 
 
 def test_an_axis_that_is_read_around_itself() -> None:
-    """What multiplies at the position itself is cut; only what is read around it is a window."""
+    """An operand that is read at the position itself is partitioned; only one with neighbourhood reads
+    gets a window.
+    """
     found = typed(make("blur", (4, 16), (16,)), Along("l", "halo"))
     assert layouts(found) == "halo(1; before=1; after=0) S0 -> S1"
     assert found.local_sizes["l"] == 8
@@ -167,7 +171,7 @@ def test_attributes_are_the_smallest_that_do() -> None:
 
 @pytest.mark.parametrize(("name", "linear"), [("halo", True), ("around", True), ("shifted", False), ("squares", False)])
 def test_attributes_are_those_found_by_trying_all(name: str, linear: bool) -> None:
-    """Most are left out by what the op's span says, where that is linear in them."""
+    """If the op's span is linear in the attributes, it excludes most of them."""
     declaration = LIBRARY.parallels[name]
     names = free_attributes(declaration)
     assert (linear_span(declaration, 12) is not None) is linear
@@ -188,7 +192,7 @@ def test_which_ops_only_hold(name: str, expected: bool) -> None:
 @pytest.mark.parametrize("degree", [1, 2, 3, 4])
 @pytest.mark.parametrize("held", [1, 2, 3, 4])
 def test_cuts_that_cover_a_dimension(degree: int, held: int) -> None:
-    """What is seen from the index map agrees with looking at every position."""
+    """The result derived from the index map agrees with inspecting every position."""
     for name in ("partition", "cyclic", "mirrored", "overlapping", "doubled"):
         declaration, extent = LIBRARY.parallels[name], degree * held
         found = cut_indices(declaration, degree, extent)

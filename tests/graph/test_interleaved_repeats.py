@@ -1,4 +1,4 @@
-"""Sets of repeats that can run in turns, and the order of a model in which they come together."""
+"""Sets of repeats that allow interleaved execution, and the model order that places each set together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from unity_dsl.graph.plan import Plan, PlannedSegment
 
 
 def random_repeats(rng: Random) -> str:
-    """A model of repeats, each of which reads what an earlier one left or an input."""
+    """A model of repeats, each reading the result of an earlier one or an input."""
     lines = ["model m[b = 4, d = 4]", *(f"  input x{i}: f32[b, d]" for i in range(2)), "  input target: f32[b, d]"]
     made = ["x0", "x1"]
     for number in range(rng.randint(3, 6)):
@@ -43,14 +43,14 @@ def random_repeats(rng: Random) -> str:
 
 
 def plan_of(text: str, folder: Path, strategy: str) -> Plan:
-    """Of a model, one repeat after the other."""
+    """A plan without interleaved execution, its repeats one after the other in model order."""
     (folder / "model.udl").write_text(text)
     plan = compile_model(Request(folder / "model.udl", devices=2, strategy=strategy)).plan
     return replace(plan.with_passes(interleaved=()), graph=in_model_order(plan))
 
 
 def needs(graph: Graph) -> networkx.DiGraph:
-    """Steps by number, with an edge from each to those that read what it makes."""
+    """Step numbers, with an edge from each step to the steps that read its results."""
     found = networkx.DiGraph()
     found.add_nodes_from(range(len(graph.steps)))
     for (before, step), (after, other) in combinations(enumerate(graph.steps), 2):
@@ -61,7 +61,9 @@ def needs(graph: Graph) -> networkx.DiGraph:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_repeats_of_a_set_do_not_need_each_other(seed: int, tmp_path: Path) -> None:
-    """None reaches another, nor do sets as wholes; what could be added to a set of its length would."""
+    """No repeat of a set reaches another, and no set reaches another. Adding a repeat of the same length would violate
+    this.
+    """
     plan = plan_of(random_repeats(Random(seed)), tmp_path, f"random:{seed}")
     sets, graph = independent_repeats(plan), plan.graph.graph
     assert {name for names in sets for name in names} <= interleavable_repeats(graph)
@@ -87,7 +89,7 @@ def test_repeats_of_a_set_do_not_need_each_other(seed: int, tmp_path: Path) -> N
 
 
 def test_two_sets_that_need_each_other_crosswise_are_not_both_taken(tmp_path: Path) -> None:
-    """p before s, r before q: {p, q} and {r, s} have no order."""
+    """p before s, r before q: the sets {p, q} and {r, s} cannot be ordered."""
     text = """model m[b = 4, d = 4]
   input x: f32[b, d]
   input target: f32[b, d]
@@ -105,7 +107,7 @@ def test_two_sets_that_need_each_other_crosswise_are_not_both_taken(tmp_path: Pa
 
 
 def test_repeats_begin_staggered() -> None:
-    """The last one at once, those before it a turn later each, in cycles."""
+    """Skewed start: the last repeat starts at once, each earlier one a turn later, in cycles."""
     found = {stagger: start_delays(5, stagger) for stagger in (1, 2, 3, 5, 9)}
     assert found[1] == (0, 0, 0, 0, 0) and found[2] == (0, 1, 0, 1, 0) and found[3] == (1, 0, 2, 1, 0)
     assert found[5] == found[9] == (4, 3, 2, 1, 0)
@@ -113,7 +115,9 @@ def test_repeats_begin_staggered() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_stretches_are_iterations_without_conversions_between_them(seed: int, tmp_path: Path) -> None:
-    """Each takes what the one before leaves, in all repeats; the first of the next stretch does not in one of them."""
+    """In every repeat of a set, each iteration of a stretch takes the layouts that the previous one leaves. At the
+    start of the next stretch some repeat does not.
+    """
     plan = plan_of(random_repeats(Random(seed)), tmp_path, f"random:{seed}")
     for names in independent_repeats(plan):
         steps = [s for s in plan.graph.steps if isinstance(s, PlannedSegment) and s.segment.name in names]

@@ -1,4 +1,4 @@
-"""Transfers between layouts that overlap: against the meaning of layouts, element by element."""
+"""Transfers between overlapping layouts, checked against the meaning of layouts element by element."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .transfers import transfers
 LIBRARY = library_with(HALO, STRIDED, CYCLIC)
 NARROW = Window(0, 0, "halo", (("before", 1), ("after", 1)))
 WIDE = Window(0, 0, "halo", (("before", 0), ("after", 5)))
-"""Wider than a slice of four: it reaches over two neighbours."""
+"""Wider than a slice of four positions: it reaches over two neighbours."""
 SHAPE = (12, 4)
 Locals = list[np.ndarray]
 
@@ -34,7 +34,7 @@ def held(layout: Layout, mesh: Mesh, rank: int) -> list[np.ndarray]:
 
 
 def classes(layout: Layout, mesh: Mesh) -> list[list[int]]:
-    """Devices whose local tensors add up to one whole: those that differ along axes of terms only."""
+    """Groups of devices whose local tensors add up to one whole: they differ only along axes of terms."""
     terms = layout.where(Partial, Overlap)
     found: dict[tuple[int, ...], list[int]] = {}
     for rank in range(mesh.size):
@@ -44,7 +44,7 @@ def classes(layout: Layout, mesh: Mesh) -> list[list[int]]:
 
 
 def put_together(locals_: Locals, layout: Layout, mesh: Mesh, ranks: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """The sum of what these devices hold, and which elements they hold at all."""
+    """The sum of the local tensors of these devices, and which elements they hold."""
     total, known = np.zeros(SHAPE), np.zeros(SHAPE, dtype=bool)
     for rank in ranks:
         rows, columns = held(layout, mesh, rank)
@@ -56,7 +56,9 @@ def put_together(locals_: Locals, layout: Layout, mesh: Mesh, ranks: list[int]) 
 
 
 def encoded(tensor: np.ndarray, layout: Layout, mesh: Mesh, rng: np.random.Generator) -> Locals:
-    """Local tensors that stand for a tensor; terms are random numbers with the right sum, copies of them are equal."""
+    """Local tensors that represent a tensor. Terms are random numbers with the right sum; copies of a
+    term are equal.
+    """
     copies = layout.where(Invariant, Replicate)
     made: dict[tuple[int, ...], np.ndarray] = {}
     locals_: Locals = []
@@ -128,7 +130,7 @@ def test_every_conversion_along_one_axis(degrees: tuple[int, ...]) -> None:
 
 
 def test_conversions_along_two_axes() -> None:
-    """Every pair with a layout that overlaps, one device axis of the op spanning one mesh axis or both."""
+    """A sample of the pairs with an overlapping layout. One device axis of the op spans one mesh axis or both."""
     mesh = mesh_of(2, 2)
     every = [layout for layout in layouts(mesh) if not any("cyclic" in str(kind) for kind in layout.kinds)]
     wide = [layout for layout in every if layout.overlaps]
@@ -155,8 +157,8 @@ def test_what_a_conversion_receives_is_what_its_transfers_carry(degrees: tuple[i
 
 @pytest.mark.parametrize("degrees", [(4,), (2, 3), (2, 2, 3)])
 def test_contiguous_slices_are_counted_by_blocks(degrees: tuple[int, ...]) -> None:
-    """Slices nested in any order, against the transfers of single positions; and those of a dimension that is too long
-    to list its positions.
+    """Slices nested in any order, against the transfers of single positions. A dimension too long to list its positions
+    gives the same fraction.
     """
     mesh, rng = mesh_of(*degrees), Random(3)
     received = Received(mesh, LIBRARY)

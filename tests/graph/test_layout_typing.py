@@ -1,4 +1,4 @@
-"""The typing rule on the operators whose answers are known: Megatron's linear layers, softmax, losses, views."""
+"""The typing rule on operators with known answers: Megatron's linear layers, softmax, losses, views."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_integers_are_no_terms_of_a_sum(instance: Instance, integers: list[int])
 
 
 def test_configurations_are_the_legal_ones() -> None:
-    """The list is exactly the product of roles that type, and the all-Invariant one leads."""
+    """The list is exactly the set of role combinations that type, and starts with the all-Invariant one."""
     found = configurations(LINEAR, FOUR, LIBRARY, [True, True], [False, True], THEOREMS)
     roles = [Uniformly(Invariant()), Uniformly(Replicate()), *map(Along, ("b0", "b1", "o", "i")), Linearly((0,))]
     legal: list[Configuration] = [
@@ -217,7 +217,7 @@ def test_configurations_are_the_legal_ones() -> None:
 
 
 class AllProved:
-    """Every role that a declaration suggests."""
+    """Accepts every role that a declaration suggests."""
 
     def about(self, instance: Instance, gradients: Sequence[bool]) -> Callable[[Role], bool]:
         return lambda role: True
@@ -225,7 +225,9 @@ class AllProved:
 
 @pytest.mark.parametrize("name", ["conv2d", "linear", "softmax", "rearrange", "max_pool2d"])
 def test_layouts_do_not_depend_on_which_sizes_were_typed_before(name: str) -> None:
-    """Operators that differ in sizes alone have theirs in common; one with an attribute of its own has its own."""
+    """Operators that differ only in sizes share their configurations. An operator with a distinct attribute has its
+    own.
+    """
     made = small_instances(LIBRARY.operators[name], np.random.default_rng(3), 8)
     for number, instance in enumerate(made):
         alone = replace(instance, attributes={**instance.attributes, "~": number})

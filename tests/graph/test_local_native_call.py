@@ -1,4 +1,4 @@
-"""Native calls on what a device holds: the declared operator at other shapes and attributes, evaluated with NumPy."""
+"""Native calls on local tensors: the declared operator at other shapes and attributes, evaluated with NumPy."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def call_of(instance: Instance, *roles: Along, mesh: Mesh = GRID) -> tuple[Typed
 
 
 def check(instance: Instance, *roles: Along) -> None:
-    """On every device, the operator at the call's attributes on what the device holds is the device's part."""
+    """On every device, the operator with the call's attributes on the local operands gives the local result."""
     typed, call = call_of(instance, *roles)
     assert call is not None
     random = np.random.default_rng(3)
@@ -99,12 +99,12 @@ def check(instance: Instance, *roles: Along) -> None:
 def test_convolutions(
     widths: tuple[int, int], moves: tuple[int, int], roles: tuple[str, str], data: st.DataObject
 ) -> None:
-    """Paddings with which the windows step as the slices do."""
+    """The paddings drawn are those with which windows advance in step with the slices."""
     stride, dilation = moves
     shape, pads = [], []
     for width in widths:
         reach = dilation * (width - 1) + 1
-        # q == (l + 2 * pad - reach) // stride + 1 is l / stride where 0 <= 2 * pad - reach + stride < stride.
+        # q == (l + 2 * pad - reach) // stride + 1 equals l / stride if 0 <= 2 * pad - reach + stride < stride.
         fitting = [pad for pad in range(8) if 0 <= 2 * pad - reach + stride < stride]
         if not fitting:
             return
@@ -172,7 +172,7 @@ def test_a_number_of_positions_must_be_a_factor() -> None:
 
 
 def check_scaled(instance: Instance, *roles: Along) -> None:
-    """The parts of all devices are added up, or the slices of the whole, each the operator there times the factor."""
+    """Each device's result times the factor is its slice of the whole, or its term of the sum."""
     typed, call = call_of(instance, *roles)
     assert call is not None and call.factor != 1
     random, inputs = np.random.default_rng(3), []
@@ -194,7 +194,7 @@ def check_scaled(instance: Instance, *roles: Along) -> None:
 
 
 def part(typed: TypedOperator, place: int, value: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
-    """Where in an operand, or in the result (-1), lies what a device has of it."""
+    """The index of a device's slice in an operand, or in the result (`place` -1)."""
     layout = typed.arguments[place] if place >= 0 else typed.results[0]
     coordinates = GRID.coordinates(rank)
     found = [positions_of(layout, dim, size, GRID, coordinates, LIBRARY) for dim, size in enumerate(value.shape)]

@@ -1,4 +1,4 @@
-"""Model FLOPs against the formulas of the literature, and of a model's plan whatever it fuses and divides."""
+"""Model FLOPs against the formulas of the literature. They do not depend on what a plan fuses or divides."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def model(lines: str) -> Model:
     [("gpt2", 124_439_808, 1024 * 768), ("gpt3_175b", 174_604_259_328, 2048 * 12288), ("llama3_8b", 8_030_261_248, 0)],
 )
 def test_a_transformer_takes_what_palm_counts(name: str, parameters: int, embedded: int) -> None:
-    """6 N + 12 L H Q T operations a token (appendix B): N without the tables that are only looked up."""
+    """PaLM, appendix B: 6 N + 12 L H Q T operations a token. N excludes tables that are only looked up."""
     found = example(name)
     sizes = found.parameters
     looked_up = embedded or sizes["vocabulary"] * sizes["d"]
@@ -48,7 +48,7 @@ def test_a_transformer_takes_what_palm_counts(name: str, parameters: int, embedd
 
 
 def test_a_convolution_of_an_input_has_no_gradient_of_it() -> None:
-    """ResNeXt-50: 4.23 GMAC a sample forward, three times as much in a step but for the first convolution."""
+    """ResNeXt-50: 4.23 GMAC a sample forward. A step takes three times as much, except for the first convolution."""
     found = example("resnext50")
     first = 2 * 64 * 3 * 7 * 7 * 112 * 112
     expected = found.parameters["b"] * (3 * 2 * 4.23e9 - first)
@@ -56,7 +56,7 @@ def test_a_convolution_of_an_input_has_no_gradient_of_it() -> None:
 
 
 def test_each_factor_with_a_gradient_takes_another_product() -> None:
-    """By hand: two products of weights, of which the first reads an input; nothing else counts."""
+    """By hand: two products of weights, the first of which reads an input. Nothing else counts."""
     one = "  weight w: f32[h, d] ~ normal(0.1)\n  y = relu(linear(x, w))\n"
     two = "  weight v: f32[h, h] ~ normal(0.1)\n  y = linear(softmax(y), v)\n"
     loss = "  loss mse(y, target)\n"

@@ -36,7 +36,7 @@ def build(text: str, preset: str | None = None, library: Library = LIBRARY, **pa
 
 
 def body(*lines: str, parameters: str = "b = 2, d = 4") -> str:
-    """A model of these lines around a loss that reads `y` and trains `w`."""
+    """A model of these lines, with a loss that reads `y` and trains `w`."""
     text = [f"model tiny[{parameters}]", "  input x: f32[b, d]", "  weight w: f32[d, d] ~ normal(0.02)"]
     return "\n".join([*text, *(f"  {line}" for line in lines), "  loss mse(y, linear(x, w))"])
 
@@ -48,7 +48,7 @@ def fault(text: str, **parameters: str | float) -> str:
 
 
 def values(graph: Graph) -> Iterator[Value]:
-    """Every value that the graph itself makes or stores, and those of its segments."""
+    """Every stored or computed value of the graph, and of its segments' bodies."""
     for stored in (*graph.inputs, *graph.weights, *graph.buffers):
         yield stored.value
     for step in graph.steps:
@@ -174,7 +174,7 @@ def test_only_what_depends_on_a_weight_needs_a_gradient() -> None:
 
 
 def test_a_carried_value_needs_a_gradient_if_a_later_iteration_gives_it_one() -> None:
-    # q of iteration i is p of iteration i - 1, and p takes a weight in: only the first q has no gradient.
+    # q of iteration i is p of iteration i - 1, and p reads a weight: only the first q has no gradient.
     model = build(
         body("p = x", "q = x", "repeat 3 as layer", "  q = relu(p)", "  p = q * w", "y = q", parameters="b = 4, d = 4")
     )
@@ -373,7 +373,7 @@ def test_a_pattern_at_a_reduction_says_what_is_kept() -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 5, 8])
 def test_concat_of_any_number_keeps_the_order(count: int) -> None:
-    """Halves are joined: no element passes through more than log2(count), rounded up."""
+    """Concatenation is a balanced tree: an element passes through at most ceil(log2(count)) operators."""
     names = [f"x{part}" for part in range(count)]
     inputs = [f"  input {name}: f32[{part + 1}, 3]" for part, name in enumerate(names)]
     whole = [f"  y = concat({', '.join(names)}; dim=0)", "  loss mse(linear(y, w), y)", "  output y"]
@@ -452,7 +452,7 @@ EXAMPLES = [path.read_text() for path in sorted(folder("examples").glob("*.udl")
 @given(st.data())
 @settings(max_examples=150)
 def test_a_text_with_words_exchanged_is_a_model_or_has_a_fault(data: st.DataObject) -> None:
-    """Nothing but an InputError comes out, whatever stands where."""
+    """Whatever words are exchanged, only an InputError is raised."""
     text = data.draw(st.sampled_from(EXAMPLES + [case.read_text() for case in CASES]))
     for _ in range(data.draw(st.integers(1, 3))):
         words = list(WORD.finditer(text))

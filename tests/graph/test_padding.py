@@ -1,4 +1,6 @@
-"""Padded models compute in front what the model computes, by NumPy in float64: random models and the examples."""
+"""Padded models compute the model's numbers in the unpadded region. Random models and the examples, in float64 with
+NumPy.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def test_padded_examples_are_the_same_in_front(path: Path) -> None:
 
 
 def test_only_what_must_be_is_masked() -> None:
-    """Weights are zero behind, so that products take no mask; minus infinity is added before a softmax."""
+    """Padding of weights is zero, so products need no mask. Minus infinity is added before a softmax."""
     model = model_of(ATTENTION)
     heads = padded(model, {"q:0": 4}, LIBRARY) if "q:0" in paddable(model) else None
     assert heads is None, "the fused weight has the heads behind another axis"

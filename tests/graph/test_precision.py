@@ -1,4 +1,4 @@
-"""Which float type every value of a model has in mixed precision."""
+"""Float type of every value of a model in mixed precision."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def build(text: str, precision: str | None) -> Model:
 
 
 def values(graph: Graph) -> Iterator[Value]:
-    """Every value, of bodies as well."""
+    """Every value, including those of bodies."""
     for stored in (*graph.inputs, *graph.weights, *graph.buffers):
         yield stored.value
     for step in graph.steps:
@@ -92,7 +92,7 @@ def test_activations_are_narrow_and_statistics_are_not(narrow: str) -> None:
 @pytest.mark.parametrize("declared", ["f64", "bf16", "f16"])
 @pytest.mark.parametrize("precision", ["f32", "bf16", "f16"])
 def test_with_a_precision_declared_types_do_not_matter(declared: str, precision: str) -> None:
-    """But for buffers, which a model may store in fewer bytes."""
+    """Except for buffers, which a model may store in fewer bytes."""
     text = """
     model m[b = 4, d = 8]
       input x: f32[b, d]
@@ -112,7 +112,9 @@ def test_bytes_are_of_what_is_read_and_of_what_is_stored() -> None:
 
 
 def test_what_a_loss_alone_reads_is_computed_in_float32() -> None:
-    """The sigmoid and the product, which contract nothing, and so the scale; not the scan, whose result is kept."""
+    """The sigmoid and the product contract nothing, so they and the scale are in float32. The scan is not: its result
+    is kept.
+    """
     found = types(build(RECURRENT, "bf16"))
     assert found["h"] == found["w"] == "bf16"
     assert found["scale"] == found["total"] == found["state"] == found["x"] == "f32"
@@ -139,7 +141,7 @@ def test_statements_that_sum_are_in_float32_and_native_calls_are_not() -> None:
     ("rows", "tied", "whole"), [(2**20, False, False), (2**20 - 1, False, True), (2**20, True, True)]
 )
 def test_rows_of_a_large_table_are_cast_and_not_the_table(rows: int, tied: bool, whole: bool) -> None:
-    """A table that a product reads as well is cast for that."""
+    """If a product reads the table as well, the whole table is cast."""
     text = f"""
 model m[b = 16, d = 8, rows = {rows}]
   input ids: int<rows>[b]
@@ -160,7 +162,7 @@ model m[b = 16, d = 8, rows = {rows}]
 
 
 def test_calls_that_only_gpus_add_up_in_float32_are_emitted_with_a_type_of_the_device() -> None:
-    """Found of torch on a CPU (tests/program/test_long_sums.py): lookups and gains of layer_norm add up in bfloat16."""
+    """torch on a CPU sums lookups and gains of layer_norm in bfloat16 (tests/program/test_long_sums.py)."""
     text = """
 model m[n = 8, d = 4, v = 3]
   input i: int<v>[n]

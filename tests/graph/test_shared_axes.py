@@ -1,4 +1,4 @@
-"""Axes that operators share: which dimensions have them, what they are made of, and which keep their size."""
+"""Axes that operators share: which dimensions have them, what they consist of, and which have a fixed size."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def model_of(text: str, **settings: float) -> Model:
 
 
 def places(shared: SharedAxes, path: str, dim: int) -> set[str]:
-    """The dimensions that begin with the same axis."""
+    """The dimensions that start with the same axis."""
     (axis, *_) = shared.of_dimension(path, dim)
     return {
         f"{other}:{number}"

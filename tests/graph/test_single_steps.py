@@ -1,4 +1,4 @@
-"""Single steps keep the value, and say what devices receive."""
+"""Single conversion steps keep the value, and state what devices receive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EIGHT = Mesh((MeshAxis("a", 2, 1), MeshAxis("b", 2), MeshAxis("c", 2)))
 
 
 def every_nesting(shape: tuple[int, ...], mesh: Mesh) -> set[Layout]:
-    """Every choice of kinds, and of an order in which mesh axes cut dimensions, that divides the shape."""
+    """Every combination of kinds and nesting order of mesh axes that divides the shape."""
     kinds: list[Kind] = [Invariant(), Replicate(), Partial(), *map(Shard, range(len(shape)))]
     found = set()
     axes = range(len(mesh.axes))

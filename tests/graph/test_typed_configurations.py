@@ -1,4 +1,4 @@
-"""Configurations typed many at once against those typed one by one, of an instance of which nothing is known."""
+"""Configurations typed in bulk against configurations typed one by one, for an instance without cached results."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which positions go from which device to which in a conversion, for every pair of devices: the tests' oracle.
+"""Which positions each device sends to each other one in a conversion. The oracle of the tests.
 
-Per mesh axis a layout is a declared parallel op: an encoder whose elements are copies of the tensor's (replicate,
-partition, a user's own), or the decoder that sums (reduce, and the transpose of an encoder whose slices overlap).
-Composing one layout's inverse with another's map says which positions travel.
+Per mesh axis, a layout is a declared parallel op. An encoder (replicate, partition, a user's own) has elements that are
+copies of the tensor's. The decoder (reduce, and the transpose of an encoder with overlapping slices) sums. Composing
+one layout's inverse with another's map gives the positions that are sent.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Place = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Transfer:
-    """What one device gives another: per dimension, positions in the giver's tensor and in the taker's.
+    """What one device sends to another: per dimension, positions in the giver's tensor and in the taker's.
 
-    What a device takes from several givers is summed; positions that nobody gives are zero.
+    A taker sums what it gets from several givers. Positions that nobody gives are zero.
     """
 
     giver: int
@@ -40,10 +40,10 @@ class Transfer:
 def transfers(source: Layout, target: Layout, shape: tuple[int, ...], mesh: Mesh, library: Library) -> list[Transfer]:
     """The composed index map, ordered by taker, then giver.
 
-    Elements of an encoder are copies, so the nearest holder gives: the taker itself where it holds the element, else
-    the holder that differs from it in the fewest coordinates of the cut axes. Along a Partial axis that changes, and
-    of an Overlap, all devices give their terms. A value that becomes terms along an axis is put down once: it stays
-    with its holder, or is with the first device.
+    Elements of an encoder are copies, so the nearest holder gives: the taker itself if it holds the element, else the
+    holder that differs from it in the fewest coordinates of the cut axes. Along an Overlap axis, or a Partial axis that
+    changes, all devices give their terms. A value that becomes terms along an axis is placed once: it stays with its
+    holder, or goes to the first device.
     """
     dims = [_Dimension(source, target, dim, extent, mesh, library) for dim, extent in enumerate(shape)]
     return list(_found(dims, source, target, mesh))
@@ -66,7 +66,7 @@ def _meet(before: object, after: object, here: int, there: int) -> bool:
 
 
 class _Dimension:
-    """One dimension: of the devices that hold an element, the one that gives it and the one that takes it."""
+    """One dimension: which holder of an element gives it, and which device takes it."""
 
     def __init__(self, source: Layout, target: Layout, dim: int, extent: int, mesh: Mesh, library: Library) -> None:
         self.mesh, self.extent = mesh, extent
@@ -85,7 +85,7 @@ class _Dimension:
         )
 
     def pair(self, here: Place, there: Place) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The giver's positions and the taker's."""
+        """The giver's positions, and the taker's positions."""
         common = self.wants[here] & self.holds[there]
         common = {element for element in common if self._gives(element, here, there)} if not self.terms else common
         common = {element for element in common if self._takes(element, here, there)} if self.put_down else common
@@ -93,7 +93,9 @@ class _Dimension:
         return tuple(self.held[there].index(self.wanted[here][position]) for position in put), tuple(put)
 
     def _gives(self, element: int, here: Place, there: Place) -> bool:
-        """Of the holders beside the taker the nearest one; where it becomes terms, the first along those axes."""
+        """Whether `there` gives the element: the holder nearest to the taker, or, along axes that become terms, the
+        first one.
+        """
 
         def order(place: Place) -> tuple[list[int], int]:
             return [place[axis] for axis in self.fixed], sum(place[axis] != here[axis] for axis in self.before)
@@ -102,14 +104,14 @@ class _Dimension:
         return nearest == tuple(there[axis] if axis in self.before else own for axis, own in enumerate(here))
 
     def _takes(self, element: int, here: Place, there: Place) -> bool:
-        """Of the devices that may hold the term the one that has it already, or is nearest to its giver."""
+        """Whether `here` takes the term: the device that already has it, or the one nearest to the giver."""
         may = [place for place in self._beside(here, self.after) if element in self.wants[place]]
         if self.from_terms:
             return here == min(may, key=lambda place: sum(place[axis] != there[axis] for axis in self.from_terms))
         return here == min(may, key=lambda place: element not in self.holds[place])
 
     def _beside(self, here: Place, axes: Sequence[int]) -> Iterator[Place]:
-        """Every place that differs from this one along these axes only, the first of them major."""
+        """Every place that differs from `here` along these axes only; the first axis is the major one."""
         for choice in product(*(range(self.mesh.axes[axis].degree) for axis in axes)):
             places = dict(zip(axes, choice, strict=True))
             yield tuple(places.get(axis, coordinate) for axis, coordinate in enumerate(here))

@@ -1,17 +1,17 @@
-"""What NCCL's own tuning model says that a collective takes: an independent reference, of the standard library alone.
+"""Times of collectives by NCCL's own tuning model: an independent reference that uses the standard library alone.
 
-Sources, and no other:
+The only sources:
   [P]  notes of June 2026 on NCCL's tuning model
-  [T]  NCCL's src/graph/tuning.cc, in 2.28.3 and in a version of 2026. Where they differ the latter holds.
-       Constants are of ncclTunerConstantsDefaults, latencies and bandwidths of ncclTopoTuneModel, corrections of
-       ncclTopoGetAlgoTime, overheads of getNetOverhead.
+  [T]  NCCL's src/graph/tuning.cc, in 2.28.3 and in a version of 2026. Where they differ, the latter is used.
+       Constants are from ncclTunerConstantsDefaults, latencies and bandwidths from ncclTopoTuneModel, corrections from
+       ncclTopoGetAlgoTime, overheads from getNetOverhead.
 
-Readings that were chosen are marked [R1] to [R12] where they are made.
+Choices between possible readings are marked [R1] to [R12].
 """
 
 from __future__ import annotations
 
-# Orders as in NCCL's enumerations, which decide between equal times: the first one stays.
+# Orders as in NCCL's enumerations. They break ties between equal times: the first one stays.
 PROTOCOLS: tuple[str, str, str] = ("LL", "LL128", "Simple")
 GENERATIONS: tuple[str, str, str, str] = ("volta", "ampere", "hopper", "blackwell")
 
@@ -40,12 +40,12 @@ HOP_NET: dict[str, tuple[float, float, float]] = {
     "pat": (0.0, 0.0, 14.0),
 }
 
-# [T] llMaxBws, GB/s. In one node the row is the generation's, between nodes that of the host's processors
-# (row 0 Intel, row 1 AMD); the columns are 1, 2, more nodes. So only these entries can be reached:
+# [T] llMaxBws, GB/s. In one node the row is the generation's, between nodes that of the host's processors (row 0 Intel,
+# row 1 AMD). The columns are 1, 2 and more nodes. Only these entries can be reached:
 LL_MAX_NODE: dict[str, float] = {"volta": 39.0, "ampere": 87.7, "hopper": 141.0, "blackwell": 282.0}
 LL_MAX_NET: dict[str, tuple[float, float]] = {"intel": (39.0, 20.4), "amd": (22.5, 19.0)}
 
-# [T] limits of a channel, GB/s, for 1, 2, more nodes. [P] has Hopper's tree, and LL128 as one figure a generation.
+# [T] limits per channel, GB/s, for 1, 2 and more nodes. [P] gives Hopper's tree, and one figure of LL128 a generation.
 MAX_RING_LL128: dict[str, tuple[float, float, float]] = {
     "volta": (20.0, 20.0, 20.0),
     "ampere": (20.0, 20.0, 20.0),
@@ -70,26 +70,26 @@ MAX_NVLS_TREE: dict[str, tuple[float, float, float]] = {  # [R2] [P] is silent
     "hopper": (0.0, 57.7, 45.5),
     "blackwell": (0.0, 96.0, 80.0),  # 43.1 in 2.28.3
 }
-# [T] nvlsEfficiency; 0 leaves NVLS out (bandwidth 0 is "not to be had" in ncclTopoGetAlgoTime)
+# [T] nvlsEfficiency; 0 excludes NVLS (bandwidth 0 means "not available" in ncclTopoGetAlgoTime)
 NVLS_EFFICIENCY: dict[str, float] = {"volta": 0.0, "ampere": 0.0, "hopper": 0.85, "blackwell": 0.74}
 
 # [T] getNetOverhead, us, with x86 hosts; [P] the same
 POST: dict[str, float] = {"intel": 1.0, "amd": 2.0}
 
-# [T] treeCorrectionFactor, 24 entries, the first for 64 B <= bytes < 128 B; [P] the same
+# [T] treeCorrectionFactor: 24 entries, the first for 64 B <= bytes < 128 B; [P] the same
 CORRECTION: tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]] = (
     (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1, 1),
     (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1, 1),
     (0.9,) * 7 + (0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
 )
-# [R3] [T] ncclTopoGetAlgoTime corrects trees where `logSize < 23`, though the table has 24 entries (23 in 2.28.3): from
-# 512 MiB to 1 GiB nothing is corrected. Only NVLS trees on Blackwell (x86) use all 24. [P] reads as if all 24 held:
-# set 24 to see that reading.
+# [R3] [T] ncclTopoGetAlgoTime corrects trees if `logSize < 23`, though the table has 24 entries (23 in 2.28.3): from
+# 512 MiB to 1 GiB nothing is corrected. Only NVLS trees on Blackwell (x86) use all 24. [P] reads as if all 24 held: set
+# 24 for that reading.
 TREE_CORRECTED: int = 23
 NVLS_TREE_CORRECTED: int = 24
 
-# [R4] [T] has a factor of .85 for trees where comm->maxTreePattern is NCCL_TOPO_PATTERN_TREE. Which pattern the search
-# of the topology finds is not said in [T]; [P] has no such factor, so none is taken (balanced trees).
+# [R4] [T] has a factor of .85 for trees if comm->maxTreePattern is NCCL_TOPO_PATTERN_TREE. [T] does not say which
+# pattern the topology search finds. [P] has no such factor, so none is used (balanced trees).
 TREE_PATTERN: float = 1.0
 
 
@@ -104,12 +104,12 @@ def _index(nodes: int) -> int:
 
 
 def _steps(collective: str, count: int) -> int:
-    """[T] nsteps over ranks; over nodes nInterSteps (which is 0 in one node, as here)."""
+    """[T] nsteps over ranks. Over nodes it is nInterSteps (0 in one node, as here)."""
     return 2 * (count - 1) if collective == "all_reduce" else count - 1
 
 
 def _algorithms(collective: str, ranks: int, nodes: int, nvls_channels: int, nvls: float) -> tuple[str, ...]:
-    """What NCCL has for the collective, without CollNet, in NCCL's order."""
+    """Algorithms that NCCL offers for the collective, without CollNet, in NCCL's order."""
     # [T] the conditions at the top of the loops: trees and NVLS trees are for all-reduce, PAT is not
     found = ["tree", "ring"] if collective == "all_reduce" else ["ring"]
     # [T] both NVLS need two channels or more. [R5] One rank a node has no NVLS: the model of [T] would not forbid it.
@@ -139,13 +139,13 @@ def _bandwidth(
     """Algorithm bandwidth in GB/s: [T] ncclTopoTuneModel, comm->bandwidths. `ring` and `nvls` in GB/s here."""
     column = _index(nodes)
     ll_max = LL_MAX_NODE[generation] if nodes == 1 else LL_MAX_NET[host][column - 1]
-    # [T] ratio: n / nsteps for rings and both NVLS, 1/2 for trees; none for what is not a ring of all-gather or
-    # reduce-scatter. [P] gives ring and tree only.
+    # [T] ratio: n / nsteps for rings and both NVLS, 1/2 for trees; for all-gather and reduce-scatter only rings have
+    # one. [P] gives ring and tree only.
     over_steps = ranks / _steps(collective, ranks)
 
     if algorithm == "ring":
-        # [R6] `ring` is what the caller gave, in one node and over nodes. [T] takes the graph's bwIntra up to two
-        # nodes, bwInter from three on.
+        # [R6] `ring` is what the caller gave, in one node and over nodes. [T] uses the graph's bwIntra up to two nodes,
+        # and bwInter from three on.
         bus = ring
         if protocol == 0:
             bus = min(ll_max, bus * 0.5)  # [P] "LL moves half of what it could"
@@ -154,7 +154,7 @@ def _bandwidth(
         return bus * over_steps
 
     if algorithm == "tree":
-        # [R7] the graph of trees is taken to have the channels and the bandwidth of the graph of rings
+        # [R7] the tree graph is assumed to have the channels and the bandwidth of the ring graph
         bus = min(ring * 0.92, channels * MAX_TREE[generation][column])
         if protocol == 0:
             bus = min(bus / 3.8, ll_max)  # [T]; [P] names the limit of LL without saying whether trees have it
@@ -165,16 +165,16 @@ def _bandwidth(
         return bus * TREE_PATTERN * 0.5
 
     if algorithm in ("nvls", "nvls_tree"):
-        # a channel's, GB/s
+        # per channel, GB/s
         inner = nvls / nvls_channels * NVLS_EFFICIENCY[generation] * (nvls_channels - 1) / nvls_channels
         per_node = ranks / nodes
         inner *= 2.0 if collective == "all_reduce" else (per_node - 1) / per_node  # the latter in [T] only
         if algorithm == "nvls":
-            # [R8] [T] takes the least of inner and the graph's bwInter also in one node, where bwInter's value is not
-            # in [T]: it is taken not to limit ([P]: twice for all-reduce)
+            # [R8] [T] takes the minimum of inner and the graph's bwInter in one node too. The value of bwInter there is
+            # not in [T]: it is assumed not to limit ([P]: twice for all-reduce)
             each = inner
         else:
-            # [R9] the network carries `ring` in all whatever the number of channels, so ring / nvls_channels a channel
+            # [R9] the network carries `ring` in total for any number of channels: ring / nvls_channels each
             outer = ring / nvls_channels * (2.0 if nodes <= 2 else 1.0)
             each = min(inner, outer, MAX_NVLS_TREE[generation][column])
         bus = each * nvls_channels
@@ -184,11 +184,13 @@ def _bandwidth(
 
 
 def _latency(collective: str, algorithm: str, protocol: int, ranks: int, nodes: int, host: str) -> float:
-    """us: [T] ncclTopoTuneModel, comm->latencies. [R10] latencyInter of the graphs (the card's own) is taken as 0."""
+    """Latency in us: [T] ncclTopoTuneModel, comm->latencies. [R10] latencyInter of the graphs (the card's own) is taken
+    as 0.
+    """
     base = BASE[algorithm][protocol]
     in_node = HOP_NODE[algorithm][protocol]
-    # [R11] [P] says "With one rank a node the hop is the tree's" beside trees; in [T] (ppn == 1) it is so for every
-    # algorithm, the ring's LL and LL128 among them
+    # [R11] [P] says "With one rank a node the hop is the tree's" next to trees. In [T] (ppn == 1) this holds for every
+    # algorithm, including LL and LL128 of the ring
     between = HOP_NET["tree" if ranks == nodes else algorithm][protocol]
 
     if algorithm == "ring":
@@ -203,7 +205,7 @@ def _latency(collective: str, algorithm: str, protocol: int, ranks: int, nodes: 
         return in_node  # [T] assigns, it does not add to the base
     if algorithm == "nvls_tree":
         return base + in_node + 2 * _log2(nodes) * between
-    # PAT: a logarithm and 2.8 us for each rank, [T] and [P]; the base is added ([T] `+=`), which [P] does not say
+    # PAT: a logarithm and 2.8 us per rank, [T] and [P]. The base is added ([T] `+=`), which [P] does not say
     return base + _log2(nodes) * (between / 3.5) + ranks * 2.8
 
 
@@ -220,7 +222,7 @@ def nccl_times(
     nvls_channels: int = 0,
     nvls: float = 0.0,
 ) -> dict[tuple[str, str], float]:
-    """Seconds of every (algorithm, protocol), in NCCL's order: [T] ncclTopoGetAlgoTime, numPipeOps = 1."""
+    """Seconds of every (algorithm, protocol) pair, in NCCL's order: [T] ncclTopoGetAlgoTime, numPipeOps = 1."""
     if collective not in ("all_reduce", "all_gather", "reduce_scatter"):
         raise ValueError(f"no such collective: {collective}")
     if generation not in GENERATIONS or host not in POST:
@@ -255,8 +257,8 @@ def nccl_times(
             if algorithm == "nvls_tree" and generation == "blackwell" and 0 <= power < NVLS_TREE_CORRECTED:
                 gb *= CORRECTION[protocol][power]  # [T] 2026 only, x86 hosts
             if algorithm == "ring" and protocol == 2 and nodes > 1 and collective == "all_reduce":
-                # [R12] comm->nChannels is taken as `channels`. The division is one of integers, and the whole latency,
-                # base included, is multiplied.
+                # [R12] comm->nChannels is taken as `channels`. The division is an integer division, and the factor
+                # applies to the whole latency, including the base.
                 if size // (channels * ranks) >= 64:
                     us *= 1.9 if generation == "volta" else 1.4
             times[(algorithm, name)] = us * 1e-6 + count / (gb * 1e9)
@@ -297,5 +299,5 @@ def nccl_seconds(
         nvls_channels=nvls_channels,
         nvls=nvls,
     )
-    best = min(times, key=lambda pair: times[pair])  # the first of equals, as NCCL's loop with `<`
+    best = min(times, key=lambda pair: times[pair])  # the first of equals, as in NCCL's loop with `<`
     return times[best], best[0], best[1]

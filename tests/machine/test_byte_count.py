@@ -1,4 +1,4 @@
-"""Amounts of memory as they are written."""
+"""Parsing and printing of memory amounts."""
 
 from __future__ import annotations
 

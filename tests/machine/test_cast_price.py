@@ -1,4 +1,4 @@
-"""Prices of casts against sums by hand."""
+"""Prices of casts against sums computed by hand."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def test_a_cast_reads_one_type_and_writes_the_other() -> None:
 
 
 def test_operands_are_cast_there_and_cotangents_back() -> None:
-    """Of linear the input, which has no cotangent, and the gradient of the weight; of the loss logits, both ways."""
+    """`linear` casts its input, which has no gradient, and the gradient of its weight. The loss casts logits in both
+    directions.
+    """
     mesh = Mesh((MeshAxis("a", 2, 0),))
     for name, casts in {"linear": [64 * 32, 10 * 32], "cross_entropy": [64 * 10, 64 * 10]}.items():
         node = nodes("bf16")[name]

@@ -1,4 +1,6 @@
-"""Paths between layouts in mesh order, of which the others are eliminated, against paths between all layouts."""
+"""Cheapest paths between layouts in mesh order, after elimination of the other layouts, against paths between all
+layouts.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def prices_of(machine: Machine, degrees: tuple[int, ...], extents: tuple[int, ..
 
 
 def reached(single: np.ndarray) -> np.ndarray:
-    """The cheapest paths by as many squarings as there may be steps."""
+    """The cheapest paths by repeated squaring, up to the maximum number of steps."""
     found = single
     for _ in range(len(single).bit_length()):
         found = np.minimum(found, np.stack([(row[:, None] + found).min(axis=0) for row in found]))

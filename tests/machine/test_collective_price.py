@@ -1,4 +1,4 @@
-"""Prices of collectives against their formulas, worked out by hand."""
+"""Prices of collectives against their formulas, computed by hand."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def seconds(kind: StepKind, axes: tuple[int, ...], mesh: Mesh, held: float = 1.0
 
 
 def test_one_level() -> None:
-    """Three devices: two hops around a ring gather and scatter, four sum; two sends reach all."""
+    """Three devices: a ring gathers or scatters in two hops and all-reduces in four. An all-to-all takes two sends."""
     assert seconds(StepKind.ALL_REDUCE, (0,), NODE) == pytest.approx(5e-6 + 4e-6 + 4 / 3 * BYTES / 100e9)
     assert seconds(StepKind.REDUCE_SCATTER, (0,), NODE) == pytest.approx(5e-6 + 2e-6 + 2 / 3 * BYTES / 100e9)
     assert seconds(StepKind.ALL_GATHER, (0,), NODE, 1 / 3) == pytest.approx(5e-6 + 2e-6 + 2 / 3 * BYTES / 100e9)
@@ -49,8 +49,8 @@ def test_one_level() -> None:
 
 
 def test_the_cheapest_algorithm_for_the_bytes() -> None:
-    """Four devices, an all-reduce: four hops of a tree that sends two tensors, or six of a ring that sends 3/2 of one;
-    equal at 400 kB.
+    """All-reduce over four devices: four hops of a tree that sends two tensors, or six of a ring that sends 3/2 of one.
+    They are equal at 400 kB.
     """
     found = price(StepKind.ALL_REDUCE, (0,), Mesh((MeshAxis("a", 4),)))
     assert found.seconds(1e3) == pytest.approx(5e-6 + 4e-6 + 2 * 1e3 / 100e9)
@@ -72,8 +72,8 @@ def test_rings_and_trees() -> None:
 
 
 def test_all_to_all_shares_the_cards() -> None:
-    """Over 8 nodes of 4 devices: 28 of 32 blocks leave the node by the device's share of 40 GB/s, one after the other
-    to every device.
+    """Over 8 nodes of 4 devices: 28 of 32 blocks leave the node at the device's share of 40 GB/s. A device sends to one
+    device after the other.
     """
     mesh = Mesh((MeshAxis("a", 8, 1), MeshAxis("b", 4, 0)))
     found = price(StepKind.ALL_TO_ALL, (0, 1), mesh)
@@ -86,7 +86,7 @@ def test_axes_together_cost_no_more_than_one_after_another() -> None:
     mesh = Mesh((MeshAxis("a", 2), MeshAxis("b", 2)))
     together = seconds(StepKind.ALL_GATHER, (0, 1), mesh, held=1 / 4)
     one_by_one = seconds(StepKind.ALL_GATHER, (1,), mesh, 1 / 4) + seconds(StepKind.ALL_GATHER, (0,), mesh, 1 / 2)
-    assert together == pytest.approx(one_by_one - 5e-6 + 1e-6)  # a launch less, three hops of a ring for two
+    assert together == pytest.approx(one_by_one - 5e-6 + 1e-6)  # one launch less, three hops of a ring in place of two
     assert seconds(StepKind.ALL_REDUCE, (0, 1), mesh) < 2 * seconds(StepKind.ALL_REDUCE, (0,), mesh)
 
 
@@ -117,7 +117,9 @@ def test_groups_of_the_same_devices_have_the_same_price(
 
 
 def test_what_crosses_which_level() -> None:
-    """Two members in each island of three devices, one island in every node: nothing crosses between islands."""
+    """Summit: an axis over nodes crosses the network only. An axis of six in a node crosses its islands of three and
+    the link between them.
+    """
     machine = load_machine("summit")
     mesh = build_mesh(machine, 192, (32, 6))
     nodes, inside = (crossings((axis,), mesh, machine) for axis in (0, 1))
@@ -130,7 +132,7 @@ def test_what_crosses_which_level() -> None:
 
 
 def test_a_device_sends_no_more_than_its_card() -> None:
-    """A quarter of the node's 40 GB/s, or less where its own card sends less."""
+    """A device sends a quarter of the node's 40 GB/s, or less if its own card is slower."""
     mesh = Mesh((MeshAxis("a", 2, 1), MeshAxis("b", 4, 0)))
     for own, reached in ((inf, 10e9), (10e9, 10e9), (5e9, 5e9)):
         machine = replace(MACHINE, levels=(LEVELS[0], replace(LEVELS[1], device_bandwidth=own)))
@@ -142,7 +144,7 @@ def test_a_device_sends_no_more_than_its_card() -> None:
 
 
 def test_textbook_formulas_on_two_levels() -> None:
-    """The least of all algorithms, each written out for n nodes of m devices; for small and large tensors."""
+    """The minimum over all algorithms, each written out for n nodes of m devices, for small and large tensors."""
     rng = Random(5)
     for _ in range(200):
         m, n, launch = rng.choice((2, 4, 8)), rng.choice((2, 4, 8, 16)), 10 ** rng.uniform(-7, -5)
@@ -165,8 +167,8 @@ ALL = gathering_price, all_reduce_price, all_to_all_price
 
 @pytest.mark.parametrize("name", ["local", "summit", "dgx-h100", "llama3-cluster"])
 def test_more_bytes_cost_more(name: str) -> None:
-    """And twice as many at most twice as much, by levels alone; each algorithm that is kept is the fastest for some
-    bytes.
+    """Priced by levels alone. Twice as many bytes cost at most twice as much, and the algorithms are ordered by
+    latency.
     """
     machine = replace(load_machine(name), collectives=Collectives())
     mesh = build_mesh(machine, machine.devices)
@@ -202,7 +204,9 @@ def test_local_steps_go_over_memory() -> None:
     ],
 )
 def test_blocks_of_other_dimensions_than_the_first_are_copied(step: Step, copies: list[float]) -> None:
-    """Of half a tensor before a step, and all of it after: what is read and written of it."""
+    """A device has half of the tensor before the step and all of it after. Each copy reads and writes the given
+    fraction.
+    """
     machine = load_machine("dgx-a100")
     speed = machine.memory_bandwidth * machine.memory_efficiency
     found = price_copies(step, machine, 0.5, 1.0).seconds(BYTES)
@@ -210,7 +214,7 @@ def test_blocks_of_other_dimensions_than_the_first_are_copied(step: Step, copies
 
 
 def test_steps_of_a_conversion_follow_what_is_held() -> None:
-    """S0 on both axes to whole: the second gather moves twice as much as the first, in one step or two."""
+    """S0 on both axes to whole: the second gather moves twice as much as the first, in one step or in two."""
     mesh = Mesh((MeshAxis("a", 2), MeshAxis("b", 2)))
     sliced = nest((Shard(0), Shard(0)))
     whole = Layout((Invariant(), Invariant()))
@@ -231,8 +235,8 @@ def test_an_exchange_pays_what_arrives() -> None:
 
 
 def test_what_a_step_takes_of_the_links() -> None:
-    """An all-reduce on eight nodes of four: a ring and a tree cross both levels at once, and the slower link is the
-    price; an all-to-all crosses one after the other.
+    """An all-reduce on eight nodes of four: a ring and a tree use both levels at once, and the slower link sets the
+    price. An all-to-all uses one level after the other.
     """
     mesh = Mesh((MeshAxis("a", 8, 1), MeshAxis("b", 4, 0)))
     large, small = (price(StepKind.ALL_REDUCE, (0, 1), mesh).transfer(count) for count in (BYTES, 1e4))

@@ -1,4 +1,4 @@
-"""Prices of matrix products with what is around them, worked out by hand."""
+"""Prices of matrix products with fused prologues and epilogues, computed by hand."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .test_operator_price import LEVELS, PEAK, library
 __all__ = ["library"]
 MACHINE = Machine("m", "cuda", PEAK, 1e12, 1e10, 5e-6, 0.5, 0.8, LEVELS)
 SIZES = 2048, 1024, 4096
-"""Rows (of two batches), what is summed, columns."""
+"""Rows (of each of two batches), summed elements, columns."""
 PRODUCT = 2 * 2 * 2048 * 1024 * 4096 / (8e12 * 0.5)
-"""Seconds, by the vendor."""
+"""Seconds of the product by the vendor's kernel."""
 ELEMENTS = 2 * 2048 * 4096
 ADDITION = ELEMENTS / (2e12 / 2 * 0.5)
-"""Seconds of a sum of two numbers for each element of the result."""
+"""Seconds of adding two numbers for each element of the result."""
 
 
 def only(library: Library, *after: str, before: str = "") -> Step:
@@ -46,7 +46,7 @@ def test_sizes_are_those_of_a_device(library: Library) -> None:
 
 
 def test_few_tiles_leave_a_device_idle(library: Library) -> None:
-    """Of 2 x 64 rows and 128 columns there is one tile; the vendor's product divides the sum."""
+    """2 x 64 rows and 128 columns make one tile. The vendor's product splits the sum."""
     (step,) = contraction_steps(dense(library, "add", sizes=(64, 2**20, 128))) or ()
     prices = KernelStepPrices(Machine("m", "cuda", PEAK, 1e15, 1e10, 0, 0.5, 0.8, LEVELS), "bf16")
     ratio = prices.seconds([step], {}) / prices.seconds([step], {}, vendor=True)
@@ -54,7 +54,7 @@ def test_few_tiles_leave_a_device_idle(library: Library) -> None:
 
 
 def test_a_prologue_is_evaluated_for_every_tile_of_columns(library: Library) -> None:
-    """`sigmoid` of x[2, 2048, 1024] for 4096 / 128 tiles."""
+    """The additional time is `sigmoid` of x[2, 2048, 1024] for each of 4096 / 128 tiles."""
     prices = KernelStepPrices(MACHINE, "bf16")
     plain, step = only(library, "add"), only(library, "add", before="sigmoid")
     more = prices.seconds([step], {}) - prices.seconds([plain], {})
@@ -68,7 +68,7 @@ def test_wide_floats_multiply_at_less_of_the_vendor_s_speed(library: Library) ->
 
 
 def test_a_gradient_s_operand_that_is_dear_is_made_once(library: Library) -> None:
-    """Rather than for each of 32 tiles, if the vendor's products are no slower."""
+    """Not for each of 32 tiles, if the vendor's products are no slower."""
     backward = gradient(dense(library, "gelu_tanh", sizes=SIZES), library)
     prices = KernelStepPrices(MACHINE, "bf16")
     ours, vendor = (contraction_steps(backward, names) or () for names in ((), products_of(backward)))

@@ -30,7 +30,7 @@ FOUR = Mesh((MeshAxis("a", 2, 1), MeshAxis("b", 2)))
 SIX = Mesh((MeshAxis("a", 2, 1), MeshAxis("b", 3)))
 EIGHT = Mesh((MeshAxis("a", 2, 1), MeshAxis("b", 2), MeshAxis("c", 2)))
 COUNTS = (0.0, 1e5, 1e8)
-"""Bytes of a tensor: where latency decides, where it counts, and where it does not."""
+"""Bytes of a tensor: latency dominates, matters, or is negligible."""
 
 
 def assert_conversion(
@@ -124,7 +124,7 @@ def test_every_pair_has_the_price_of_its_steps(
     mesh = build_mesh(machine, devices, mesh_shape)
     every = list(layouts_in_order(divisors(shape, mesh), mesh))
     against = Layout(tuple(Shard(0, len(mesh.axes) - 1 - i) for i in range(len(mesh.axes))))
-    if divides(against, shape, mesh):  # nested against the mesh's order, as merged dimensions have them
+    if divides(against, shape, mesh):  # nested against the mesh order, as in merged dimensions
         every.append(against)
     model, rng = ConversionModel(mesh, machine, LIBRARY), Random(0)
     pairs = [(rng.randrange(len(every)), rng.randrange(len(every))) for _ in range(300)]
@@ -145,7 +145,9 @@ def test_every_pair_has_the_price_of_its_steps(
 def test_of_an_all_gather_that_comes_first_a_part_counts(
     machine: Machine, devices: int, mesh_shape: tuple[int, ...], begun: float
 ) -> None:
-    """Against all first all-gathers, each with the cheapest way onwards."""
+    """Against every first all-gather, counted by the fraction `begun`, followed by the cheapest
+    conversion from there.
+    """
     mesh, shape = build_mesh(machine, devices, mesh_shape), (144, 288)
     every = list(layouts_in_order(divisors(shape, mesh), mesh))
     model, rng = ConversionModel(mesh, machine, LIBRARY), Random(0)
@@ -167,7 +169,7 @@ def test_of_an_all_gather_that_comes_first_a_part_counts(
 
 
 def all_gathers(layout: Layout) -> list[tuple[Step, Layout]]:
-    """The all-gathers of a layout: of the innermost mesh axes that cut a dimension, some or all."""
+    """The all-gathers that a layout allows: over some or all of the mesh axes that cut a dimension, innermost first."""
     found = []
     for dim in {kind.dim for kind in layout.kinds if isinstance(kind, Shard)}:
         nesting = layout.nesting(dim)
@@ -178,7 +180,7 @@ def all_gathers(layout: Layout) -> list[tuple[Step, Layout]]:
 
 
 def test_what_is_gathered_ahead_is_gathered_at_once() -> None:
-    """Cut along other axes first it would be gathered in less time, but not begun ahead."""
+    """Slicing along other axes first would shorten the gather, but the gather could not be prefetched."""
     mesh = build_mesh(DGX, 64, (8, 4, 2))
     source, target = nest([Shard(0), Shard(0), Invariant()]), nest([Invariant(), Invariant(), Invariant()])
     model = ConversionModel(mesh, DGX, LIBRARY)
@@ -189,7 +191,7 @@ def test_what_is_gathered_ahead_is_gathered_at_once() -> None:
 
 
 def windows(shape: tuple[int, ...], mesh: Mesh) -> list[Layout]:
-    """Layouts of an image in which height or width, or both, are held with a neighbour on either side."""
+    """All layouts of an image, including those where height, width or both are slices with a halo."""
     around = {dim: Window(dim, 0, "halo", (("before", 1), ("after", 1))) for dim in (2, 3)}
     kinds: list[Kind] = [Invariant(), Replicate(), Partial(), Shard(0), Shard(1), Shard(2), *around.values()]
     found = list(layouts_in_order(divisors(shape, mesh), mesh))
@@ -202,7 +204,7 @@ def windows(shape: tuple[int, ...], mesh: Mesh) -> list[Layout]:
 
 
 def counted(steps: Sequence[Step], start: Layout, shape: tuple[int, ...], mesh: Mesh, machine: Machine) -> Price:
-    """The price of steps, an exchange by the elements of its transfers."""
+    """The price of steps. An exchange is priced by the elements of its transfers."""
     total, held = Price(), local_fraction(start, mesh)
     for step in steps:
         if step.kind is StepKind.EXCHANGE and step.source is not None and step.target is not None:
@@ -244,7 +246,7 @@ def test_windows_have_the_price_of_what_is_sent_and_keep_the_value() -> None:
 
 
 def refined(layout: Layout, parts: Sequence[int]) -> Layout:
-    """The layout on a mesh of which so many neighbouring axes are one axis of the layout's mesh."""
+    """The layout on a refined mesh: axis i of the layout's mesh becomes `parts[i]` neighbouring axes."""
     kinds: list[Kind] = []
     start = [sum(parts[:axis]) for axis in range(len(parts))]
     for axis, kind in enumerate(layout.kinds):

@@ -1,4 +1,4 @@
-"""Machine files: the shipped ones, and what is said about wrong ones."""
+"""Machine files: the shipped ones, and the diagnostics for wrong ones."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from unity_dsl.syntax.span import Source
 SHIPPED = sorted(path.stem for path in folder("machines").glob("*.toml"))
 A100 = (folder("machines") / "dgx-a100.toml").read_text().replace("tf32 = 156\n", "")
 WITH_NCCL = re.sub(r"(?m)^(reserved_gb|overlap_slowdown|sustained) = .*\n", "", A100.partition("\n# Derived")[0])
-"""Without what was measured, and without keys that have a default, the peak of TF32 among them."""
+"""Without measured sections, and without keys that have a default, such as the peak of TF32."""
 TEXT = re.sub(r"\[nccl\](.|\n)*?(?=\[\[level)", "", WITH_NCCL.replace('collectives = "nccl"\n', ""))
-"""As files were before they could name NCCL."""
+"""A machine file from before files could name NCCL."""
 
 
 def test_the_shipped_machines() -> None:
@@ -114,7 +114,9 @@ def test_wrong_files_are_told_where(before: str, after: str, word: str, line: in
 
 
 def test_keys_that_have_defaults() -> None:
-    """Old files, with which kernels of a GPU lose a tenth beside collectives, and 4 of its GB are no plan's."""
+    """In old files, kernels of a GPU overlapped with collectives slow down by a tenth, and 4 GB of a GPU
+    are reserved.
+    """
     old, cpu = read(TEXT), read(TEXT.replace('device = "cuda"', 'device = "cpu"'))
     assert (old.collectives.overlap_slowdown, old.memory_bytes) == (0.1, 76e9)
     assert (cpu.collectives.overlap_slowdown, cpu.memory_bytes) == (0.75, 80e9)
@@ -125,14 +127,16 @@ def test_keys_that_have_defaults() -> None:
 
 
 def test_what_a_single_device_sends() -> None:
-    """By default as much as its unit; each of the eight cards of a node of dgx-a100 is one GPU's."""
+    """By default, a device sends as much as its unit. In dgx-a100, each of the eight cards of a node belongs to one
+    GPU.
+    """
     assert [level.device_bandwidth for level in read(TEXT).levels] == [240e9, 24e9]
     without = read(TEXT.replace("device_bandwidth_gb_per_s = 24\n", ""))
     assert [level.device_bandwidth for level in without.levels] == [240e9, 192e9]
 
 
 def test_files_that_name_nccl() -> None:
-    """All shipped machines with GPUs do; a table is not needed. Files without the key have no settings."""
+    """All shipped machines with GPUs name NCCL; the table is optional. Files without the key have no NCCL settings."""
     for name in SHIPPED:
         machine = load_machine(name)
         assert (machine.collectives.nccl is not None) == (machine.device == "cuda")
@@ -175,7 +179,7 @@ def test_wrong_settings_of_nccl(before: str, after: str, word: str, line: int) -
 
 
 def test_nodes_are_what_network_cards_join() -> None:
-    """The units of the last level, if none is said to be of the network."""
+    """If no level is marked as `network`, nodes are the units that the last level joins."""
     nodes = {name: load_machine(name).node_devices for name in SHIPPED}
     assert nodes == {"local": 8, "summit": 6, "dgx-a100": 8, "dgx-h100": 8, "h200": 8, "llama3-cluster": 8}
     alone = TEXT.replace("latency_us = 2", "latency_us = 2\nnetwork = true")
@@ -183,7 +187,7 @@ def test_nodes_are_what_network_cards_join() -> None:
 
 
 def mixed(first: int, second: int) -> str:
-    """A machine of 16 nodes, of so many devices of two kinds."""
+    """Text of a machine of 16 nodes with `first` and `second` devices of two kinds."""
     top, levels = TEXT.split("[[level]]", 1)
     figures = "\n".join(line for line in top.splitlines() if not line.startswith(("name", "device", "#")))
     kinds = ""
@@ -196,7 +200,9 @@ def mixed(first: int, second: int) -> str:
 
 
 def test_two_kinds_of_device() -> None:
-    """All devices do the same, so the machine as a whole has the least of both, less 4 GB that are reserved."""
+    """All devices do the same work, so the machine as a whole has the minimum of both kinds, less 4 GB that are
+    reserved.
+    """
     machine = read(mixed(32, 96))
     assert [(kind.name, kind.count, kind.memory_bytes) for kind in machine.kinds] == [
         ("large", 32, 76e9),

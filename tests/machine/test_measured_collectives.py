@@ -1,4 +1,4 @@
-"""Measured collectives: the line of a curve, and prices of steps by it."""
+"""Measured collectives: the line fitted to a curve, and prices of steps from that line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ devices = 2
 bytes = [1000, 1000000]
 time_us = [110, 10100]
 """
-"""100 us and a hundredth of one per byte."""
+"""100 us of latency and 0.01 us per byte."""
 
 MESH = Mesh((MeshAxis("a", 2), MeshAxis("b", 2)))
 
@@ -42,7 +42,7 @@ def test_a_line_is_found_again() -> None:
 
 
 def test_neither_part_is_negative() -> None:
-    """Faster than in proportion, or not slower at all: the other part alone."""
+    """Time that grows faster than the bytes has no latency; time that does not grow has no cost per byte."""
     random = np.random.default_rng(1)
     for _ in range(50):
         amounts = np.cumsum(random.exponential(1e4, 4))
@@ -54,14 +54,14 @@ def test_neither_part_is_negative() -> None:
 
 
 def test_a_measured_step_is_priced_by_its_line(machine: Machine) -> None:
-    """Of a quarter of the tensor that a device holds. The result is held as before."""
+    """A device holds a quarter of the tensor, before the step and after it."""
     price, held = price_step(Step(StepKind.ALL_REDUCE, (0,)), MESH, machine, 0.25)
     assert held == 0.25
     assert price.seconds(4e6) == pytest.approx(100e-6 + 1e6 * 1e-8)
 
 
 def test_others_are_priced_by_the_links(machine: Machine) -> None:
-    """Another collective, and the same one of more devices."""
+    """Another collective, and the same collective over more devices."""
     for step in (Step(StepKind.ALL_GATHER, (0,)), Step(StepKind.ALL_REDUCE, (0, 1))):
         found = price_steps([step], MESH, machine, 1.0)
         assert found == price_steps([step], MESH, load_machine("local"), 1.0)

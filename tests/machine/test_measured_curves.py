@@ -1,4 +1,4 @@
-"""Curves and grids against power laws, which straight lines in logarithms reproduce, and against hand values."""
+"""Curves and grids against power laws, which log-log interpolation reproduces, and against values computed by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SIZES = (8.0, 64.0, 512.0)
 
 
 def test_between_two_points_a_curve_is_straight_in_logarithms() -> None:
-    """From 1e-3 s at 100 to 1e-1 s at 10,000 it is linear; then half the slope."""
+    """From 1e-3 s at 100 to 1e-1 s at 10,000 the curve is linear. Behind that it has half the slope."""
     curve = Curve((100, 10_000, 1_000_000), (1e-3, 1e-1, 1.0))
     assert curve.at(1_000.0) == pytest.approx(1e-2)
     assert curve.at(100_000.0) == pytest.approx(10**-0.5)
@@ -59,7 +59,7 @@ def test_a_batch_is_a_launch_and_its_products() -> None:
 
 
 def test_halfway_between_points_by_hand() -> None:
-    """The geometric mean of the eight corners of a cell."""
+    """The value halfway is the geometric mean of the eight corners of a cell."""
     seconds = np.exp(np.array([[[0.0, 1.0], [2.0, 3.0]], [[4.0, 5.0], [6.0, 11.0]]]))
     made = ProductGrid((1.0, 4.0), (1.0, 4.0), (1.0, 4.0), seconds)
     assert made.at(2.0, 2.0, 2.0) == pytest.approx(np.exp(4.0))

@@ -1,4 +1,6 @@
-"""What was measured of a GPU is of kernels alone: launches are added; products may be unaligned, and slow down."""
+"""Measurements of a GPU are of kernels alone, so launches are added. Products can be unaligned, and slow down in a
+step.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ def machine(path: Path, device: str = "cuda", efficiency: str = "") -> Machine:
 
 
 def forward(found: Machine, rows: int, columns: int, inner: int) -> float:
-    """Seconds of a `linear` without gradients."""
+    """Seconds of a `linear` without gradients, in bf16."""
     instance = instantiate(LIBRARY.operators["linear"], [Shape((rows, inner)), Shape((columns, inner))], {})
     typed = type_operator(instance, (), Mesh(()), LIBRARY)
     assert isinstance(typed, TypedOperator)
@@ -93,7 +95,7 @@ def test_launches_are_added_on_a_gpu_and_measured_on_a_cpu(tmp_path: Path) -> No
 def test_rows_that_are_no_multiple_of_so_many_bytes_slow_a_product(
     tmp_path: Path, columns: int, inner: int, times: float
 ) -> None:
-    """A row of n floats has 2 n bytes; 8 of them were not measured, and are as fast as 16."""
+    """A row of n floats has 2 n bytes. An alignment of 8 bytes was not measured, and is as fast as 16."""
     found = machine(tmp_path)
     alone = 100e-6 * columns / 64 * inner / 64
     assert forward(found, 64, columns, inner) == pytest.approx(times * alone + 7e-6)
@@ -122,7 +124,9 @@ time_us = [[[{time}]]]
 def test_columns_are_padded_where_that_takes_less(
     tmp_path: Path, rows: int, columns: int, inner: int, paid: bool
 ) -> None:
-    """Of both passes: the products of the next multiple of 8 and copies, or those of these columns."""
+    """Compares, over both passes, products padded to the next multiple of 8 plus copies with products of the given
+    columns.
+    """
     file = tmp_path / "cuda.toml"
     file.write_text(FILE.format(device="cuda", rest="", efficiency="") + LEFT_AND_RIGHT)
     found = load_machine(str(file))
@@ -160,14 +164,14 @@ def test_casts_are_priced_by_the_type_that_they_read(tmp_path: Path) -> None:
 
 
 def test_kernels_behind_launches_take_less(tmp_path: Path) -> None:
-    """Of a GPU what was measured is exposed as what is computed from the datasheet; of a CPU it has launches in it."""
+    """Measured times of a GPU are scaled by the exposure, as datasheet times are. Those of a CPU include launches."""
     exposure = Exposure(launches=0.5, devices=2.0)
     assert forward(machine(tmp_path).exposing(exposure), 64, 64, 64) == pytest.approx(200e-6 + 3.5e-6)
     assert forward(machine(tmp_path, "cpu").exposing(exposure), 64, 64, 64) == pytest.approx(100e-6)
 
 
 def gpu_machine() -> ModuleType:
-    """bench/gpu_machine.py."""
+    """The module bench/gpu_machine.py."""
     bench = folder("examples").parent / "bench"
     sys.path.insert(0, str(bench))
     try:
@@ -178,8 +182,8 @@ def gpu_machine() -> ModuleType:
 
 
 def test_the_shipped_files_have_what_was_measured() -> None:
-    """machines/h200.toml ends with what bench/gpu_machine.py makes of the results, those of other GPUs with what it
-    derives.
+    """machines/h200.toml ends with the sections that bench/gpu_machine.py computes from the results, the files of other
+    GPUs with those that it derives.
     """
     bench = gpu_machine()
     assert len(bench.FILES) == 5
@@ -188,7 +192,9 @@ def test_the_shipped_files_have_what_was_measured() -> None:
 
 
 def test_products_of_another_gpu_are_derived() -> None:
-    """Of half the peak and a quarter of the bandwidth: what bounds a product decides, its start stays."""
+    """For half the peak and a quarter of the bandwidth. The bound of a product decides its scale; its start-up time
+    stays.
+    """
     other = gpu_machine().Device({"bf16": 2.0}, 4.0, 1e12)
     side = 1000
     moved = 3 * 2 * side**2 / 1e12
@@ -199,7 +205,7 @@ def test_products_of_another_gpu_are_derived() -> None:
 
 
 def test_the_gradient_of_a_bias_is_priced_by_its_bytes(tmp_path: Path) -> None:
-    """No reduction was measured: its kernel reads the gradient of the result at the bandwidth of the memory."""
+    """No reduction was measured: its kernel reads the gradient of the result at memory bandwidth."""
     found = machine(tmp_path)
     sizes = [Shape((64, 64)), Shape((64, 64)), Shape((64,))]
     instance = instantiate(LIBRARY.operators["linear_bias"], sizes, {})

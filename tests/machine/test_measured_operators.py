@@ -1,4 +1,4 @@
-"""Measured sections of machine files: what is said of wrong ones, and prices by hand from curves and grids."""
+"""Measured sections of machine files: diagnostics of wrong ones, and prices computed by hand from curves and grids."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ time_us = [[[0.5, 50], [50, 5000]], [[50, 5000], [5000, 500000]]]
 bytes = [1000, 1000000]
 time_us = [30, 300]
 """
-"""A product of m, n and k takes m * n * k microseconds forward, two and three times that for its cotangents."""
+"""A product of m, n and k takes m * n * k microseconds forward, and two and three times that for its gradients."""
 
 ALONE = Mesh(())
 
@@ -134,13 +134,13 @@ def test_a_product_is_priced_by_its_sizes(library: Library, machine: Machine) ->
 
 
 def test_a_batch_of_products_has_its_own_grid(library: Library, machine: Machine) -> None:
-    """Half a microsecond times m * n * k each, and one launch."""
+    """Each product takes half a microsecond times m * n * k. The batch takes one launch."""
     matmul = instance_of(library, "matmul", (4, 3, 5), (4, 5, 7))
     assert price(matmul, library, machine, False, False) == pytest.approx(5e-6 + 4 * 3 * 7 * 5 * 0.5e-6)
 
 
 def test_a_bias_is_summed_over_rows(library: Library, machine: Machine) -> None:
-    """Its cotangent reads the result's, 100 times 10 floats: 7 us times two, for the square root of 4 in bytes."""
+    """The gradient of the bias reads that of the result, 100 x 10 floats: 7 us times the cube root of 4, for 4 kB."""
     biased = instance_of(library, "linear_bias", (100, 5), (10, 5), (10,))
     product = 100 * 10 * 5 * 1e-6
     found = price(biased, library, machine, False, True, True)
@@ -160,7 +160,9 @@ def test_by_class_by_name_and_by_the_datasheet(library: Library, machine: Machin
 
 
 def test_what_a_native_call_does_at_once_takes_its_equations_without_it(library: Library, machine: Machine) -> None:
-    """`gelu` has one equation, so it is one kernel of its class; its name's curve is of the native call."""
+    """`gelu` has one equation. Without the native call it is one kernel of its class; the curve of its name does not
+    apply.
+    """
     gelu = instance_of(library, "gelu", (1000,))
     assert price(gelu, library, machine, False, native=False) == pytest.approx(10e-6 * 8 ** (1 / 3))
 
@@ -172,9 +174,10 @@ def test_cotangents_that_are_passed_on_take_a_launch(library: Library, machine: 
 
 
 def test_elementwise_kernels_are_priced_one_by_one(library: Library) -> None:
-    """`rms_norm_linear` of 20 rows squares x, which is 400 bytes, and sums that; each row's sum is divided by 5, eps is
-    added, and the root taken, of 80 bytes; x is multiplied by its rows' factors and by the gain. A product's cotangents
-    read three tensors and write two; that of a sum with eps is passed on. The weight is of 7 rows.
+    """`rms_norm_linear` of 20 rows and a weight of 7 rows, kernel by kernel. Squaring x writes 400 bytes, which are
+    then summed. Each row's sum is divided by 5, eps is added and the root is taken, on 80 bytes each. x is multiplied
+    by its row factors and by the gain. The gradients of a product read three tensors and write two; that of the sum
+    with eps is passed on.
     """
     curve = '\n[[operator]]\nclass = "row reduction"\ndtype = "f32"\ndirection = "backward"\n'
     machine = read_machine(Source("mine.toml", LOCAL + MEASURED + curve + "bytes = [1000, 1000000]\ntime_us = [9, 90]"))
@@ -189,7 +192,7 @@ def test_elementwise_kernels_are_priced_one_by_one(library: Library) -> None:
 
 
 def test_a_function_is_priced_by_the_operator_of_its_name(library: Library) -> None:
-    """`tanh` in `linear_bias_gelu_tanh`, of 20 x 7 floats, by a curve that is flat."""
+    """`tanh` in `linear_bias_gelu_tanh`, of 20 x 7 floats, is priced by a flat curve."""
     curve = """
 [[operator]]
 name = "tanh"
@@ -205,7 +208,7 @@ time_us = [700, 700]
 
 
 def test_what_is_not_run_takes_a_launch(library: Library) -> None:
-    """Dropout of nothing is its operand, whatever dropout is measured to take."""
+    """Dropout with p = 0 is its operand, whatever dropout was measured to take."""
     curves = "".join(
         f"""
 [[operator]]
@@ -282,7 +285,7 @@ def test_wrong_sections_are_told_where(before: str, after: str, word: str) -> No
 
 
 def test_moments_of_parts_are_taken_in_two_kernels(library: Library, machine: Machine) -> None:
-    """Of `batch_norm` over a divided batch x is read for the mean, and again for the result; the variance takes none.
+    """With the batch divided, `batch_norm` reads x for the mean and again for the result. The variance takes no kernel.
     Running statistics are 5 floats each.
     """
     norm = instance_of(library, "batch_norm", (20, 5), (5,), (5,), (5,), (5,))

@@ -1,4 +1,4 @@
-"""Meshes: prime axes, slow levels outermost, as many devices as possible on the fast ones; all meshes; splitting."""
+"""Meshes: prime axes, slow levels outermost, fast levels filled first; enumeration of all meshes; splitting of axes."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_prime_factors(number: int) -> None:
 
 
 def factorisations(number: int) -> set[tuple[int, ...]]:
-    """Up to three factors above 1, by trying all triples of divisors."""
+    """Ordered factorisations into up to three factors above 1, by trying all triples of divisors."""
     divisors = [d for d in range(1, number + 1) if number % d == 0]
     return {
         tuple(d for d in (a, b, number // a // b) if d > 1) for a in divisors for b in divisors if number % (a * b) == 0
@@ -146,7 +146,7 @@ def test_numbers_of_devices_of_all_meshes() -> None:
 
 @given(st.lists(st.integers(2, 4), min_size=1, max_size=5), st.data())
 def test_blocks_of_axes(degrees: list[int], data: st.DataObject) -> None:
-    """A mesh is split into the one it was joined from, and devices keep their places."""
+    """A joined mesh is split into the blocks that were joined, and devices keep their coordinates."""
     fine = Mesh(tuple(MeshAxis("abcde"[i], degree, data.draw(st.integers(0, 2))) for i, degree in enumerate(degrees)))
     ends = sorted(data.draw(st.sets(st.integers(1, len(degrees) - 1)))) if len(degrees) > 1 else []
     blocks = tuple(tuple(range(*pair)) for pair in pairwise((0, *ends, len(degrees))))
@@ -187,7 +187,7 @@ def test_axes_in_another_order() -> None:
 
 
 def test_a_prime_factor_that_has_moved() -> None:
-    """Against every way to divide one axis by a prime and to multiply another one by it."""
+    """Against every way to divide one axis by a prime and to multiply another one by that prime."""
     meshes = all_meshes(load_machine("dgx-h100"), 96)
     for other in meshes:
         expected = set()
@@ -204,7 +204,9 @@ def test_a_prime_factor_that_has_moved() -> None:
 
 
 def test_axes_that_are_no_neighbours_make_up_coarser_ones() -> None:
-    """Against every set of axes of a fine mesh that has as many devices as the first of two coarse axes."""
+    """Against every set of axes of a fine mesh, apart from its first axes, with the size of the first of two coarse
+    axes.
+    """
     meshes = all_meshes(load_machine("dgx-h100"), 96)
     found = 0
     for fine in (mesh for mesh in meshes if len(mesh.axes) == 3):

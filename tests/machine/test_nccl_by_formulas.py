@@ -1,4 +1,4 @@
-"""NCCL's estimates against a script that somebody else wrote from its formulas: equal within a thousandth."""
+"""NCCL's estimates against a script that was written independently from its formulas: equal within a thousandth."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ KINDS = {
     "reduce_scatter": StepKind.REDUCE_SCATTER,
 }
 LAYOUTS = ((8, 1), (16, 2), (64, 8), (512, 64), (64, 64))
-"""Ranks, and nodes."""
+"""Numbers of ranks and nodes."""
 CLUSTERS = (("hopper", "intel"), ("hopper", "amd"), ("ampere", "amd"), ("volta", "intel"))
 SIZES = (2**13, 2**16, 2**20, 2**25, 2**30)
 RING, CARD = 370e9, 48e9
 
 
 def seconds(one: Tuned, count: float) -> float:
-    """Of so many bytes, by the piece that they are in."""
+    """Seconds for `count` bytes, by the piece that contains them."""
     piece = [piece for piece in one.pieces if piece.start <= count][-1]
     return piece.latency + count / piece.bandwidth
 
@@ -29,7 +29,7 @@ def seconds(one: Tuned, count: float) -> float:
 @pytest.mark.parametrize(("generation", "host"), CLUSTERS)
 @pytest.mark.parametrize("collective", KINDS)
 def test_estimates_are_those_of_the_formulas(collective: str, generation: str, host: str) -> None:
-    """Five sizes on five layouts, with and without switches that reduce."""
+    """Five sizes on five layouts, with and without in-switch reduction."""
     for count in SIZES:
         for ranks, nodes in LAYOUTS:
             ring = RING if nodes == 1 else CARD * ranks / nodes

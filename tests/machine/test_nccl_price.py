@@ -1,4 +1,4 @@
-"""Prices of groups of mesh axes by NCCL's estimates, on shipped machines and with settings of one's own."""
+"""Prices of groups of mesh axes by NCCL's estimates, on shipped machines and with custom settings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def gathered(devices: int, machine: Machine = H100) -> Price:
 
 
 def told(price: Price, count: float) -> tuple[str, float]:
-    """The algorithm, and microseconds."""
+    """The name of the algorithm, and the time in microseconds."""
     return price.algorithm(count).name, price.seconds(count) * 1e6
 
 
@@ -60,7 +60,7 @@ def test_gathers(devices: int, count: int, algorithm: str, seconds: float) -> No
 
 
 def test_a_small_gather_over_many_devices() -> None:
-    """Its hops: 630 us of 512 GPUs, where a sum takes a seventh by trees."""
+    """Hops dominate: 630 us for 512 GPUs. An all-reduce by trees takes less than a seventh of that."""
     assert gathered(512).seconds(64e3) == pytest.approx(628e-6, rel=1e-3)
     assert told(summed(512), 64e3)[0] == "tree LL"
     assert summed(512).seconds(64e3) < gathered(512).seconds(64e3) / 7
@@ -82,7 +82,7 @@ def test_sums(devices: int, count: int, algorithm: str, seconds: float) -> None:
 
 
 def test_a_group_that_strides_over_nodes() -> None:
-    """One rank on each of 64 nodes has one card, and its hops are not hidden."""
+    """One rank on each of 64 nodes uses one card, and its hops are not hidden."""
     mesh = build_mesh(H100, 512, (64, 8))
     name, seconds = told(gathering_price((0,), mesh, H100), 2**16)
     assert (name, seconds) == ("PAT Simple", pytest.approx(8 + 24 + 64 * 2.8 + 65536 / 36e3))
@@ -92,8 +92,8 @@ def test_a_group_that_strides_over_nodes() -> None:
 
 
 def test_sends_are_direct() -> None:
-    """To 63 devices of eight nodes: seven hops of NVLink, 56 messages posted, of which the last takes a hop; bytes go
-    by the card of the device, and by NVLink.
+    """To 63 other devices on eight nodes: seven hops of NVLink, and 56 posted messages, the last of which takes a hop.
+    Bytes use the card of the device, and NVLink.
     """
     mesh, rate = build_mesh(H100, 64, (64,)), 56 / 64 / 48e3 + 7 / 64 / 370e3
     found = all_to_all_price((0,), mesh, H100)
@@ -109,7 +109,9 @@ def test_sends_are_direct() -> None:
 
 
 def test_the_example_of_the_docs() -> None:
-    """docs/prices.md: what leaves the node in an all-to-all over 64 devices of dgx-h100, and small collectives."""
+    """The figures of docs/prices.md: the part of an all-to-all over 64 devices of dgx-h100 that leaves the node, and
+    small collectives.
+    """
     mesh = build_mesh(H100, 64, (64,))
     text = (Path(__file__).parents[2] / "docs" / "prices.md").read_text()
     ((leaving, parts, card),) = re.findall(r"that card: (\d+) / (\d+) / (\d+) seconds a GB", text)
@@ -123,7 +125,7 @@ def test_the_example_of_the_docs() -> None:
 
 @pytest.mark.parametrize("name", ["summit", "dgx-a100", "dgx-h100", "h200", "llama3-cluster"])
 def test_more_bytes_cost_more(name: str) -> None:
-    """But where a correction of trees ends: there by no more than the corrections change."""
+    """Except where a correction of trees ends: there the price changes by no more than the corrections do."""
     machine = load_machine(name)
     mesh = build_mesh(machine, machine.devices)
     groups = [(axis,) for axis in range(len(mesh.axes))] + [tuple(range(len(mesh.axes)))]
@@ -145,8 +147,8 @@ def test_more_bytes_cost_more(name: str) -> None:
 
 
 def test_links_that_a_collective_keeps_busy() -> None:
-    """A ring and a tree all levels at once, those between nodes for as long as bytes take; a switch those in its node.
-    No link is busy for longer than the bytes take.
+    """A ring and a tree use all levels at once, those between nodes for as long as the bytes take. In-switch reduction
+    uses the links in its node. No link is busy for longer than the bytes take.
     """
     ring = gathered(64).transfer(2.0**30)
     assert ring.algorithm == "ring Simple"
@@ -168,7 +170,7 @@ def test_links_that_a_collective_keeps_busy() -> None:
 
 
 def test_a_faster_machine_takes_its_part_of_the_time() -> None:
-    """What devices do behind their hosts' launches counts as far as it is exposed."""
+    """The time that devices spend behind their hosts' launches counts by its exposed fraction."""
     hidden = H100.exposing(Exposure(devices=0.25))
     for devices in (8, 64, 512):
         for of_group in (gathered, summed):
@@ -180,7 +182,7 @@ def test_a_faster_machine_takes_its_part_of_the_time() -> None:
 
 
 def test_settings_count() -> None:
-    """Hosts that post for longer, no reduction in switches, rings of less than the levels give, PCI in the node."""
+    """Hosts that take longer to post, no in-switch reduction, rings slower than the levels allow, PCI in the node."""
 
     def having(settings: NcclSettings) -> Machine:
         return replace(H100, collectives=Collectives(nccl=settings))
@@ -197,7 +199,9 @@ def test_settings_count() -> None:
 
 
 def test_islands_are_joined_by_hosts() -> None:
-    """Six V100 of a node of Summit are two islands: a ring has hops like PCI's, and the 32 GB/s between them."""
+    """The six V100 of a Summit node form two islands: a ring has hops like PCI's, and the 32 GB/s
+    between the islands.
+    """
     machine = load_machine("summit")
     mesh, islands = build_mesh(machine, 192, (32, 6)), build_mesh(machine, 192, (64, 3))
     node = communicator(crossings((1,), mesh, machine), 6, machine)

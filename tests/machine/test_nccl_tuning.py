@@ -1,4 +1,4 @@
-"""NCCL's estimates against figures that are worked out by hand, in microseconds and GB/s."""
+"""NCCL's estimates against figures computed by hand, in microseconds and GB/s."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def of(kind: StepKind, group: Communicator, algorithm: Algorithm, protocol: Prot
 
 
 def told(kind: StepKind, group: Communicator, algorithm: Algorithm, protocol: Protocol = SIMPLE) -> tuple[float, float]:
-    """Microseconds and GB/s of the first piece."""
+    """Latency in microseconds and bandwidth in GB/s of the first piece."""
     piece = of(kind, group, algorithm, protocol).pieces[0]
     return piece.latency * 1e6, piece.bandwidth / 1e9
 
@@ -58,18 +58,18 @@ def test_what_there_is_for_each_collective() -> None:
         (GATHER, NODE, LL128, 14 + 7 * 1.9, 0.92 * 370 * 8 / 7),
         (GATHER, NODE, SIMPLE, 8.4 + 7 * 3.4, 370 * 8 / 7),
         (SUM, NODE, SIMPLE, 8.4 + 14 * 3.4, 370 * 8 / 14),
-        # 448 hops in nodes, for which a message to a card is posted, and 63 between nodes.
+        # 448 hops in nodes, each at least the time to post a message to a card, and 63 between nodes.
         (GATHER, CLUSTER, LL, 6.6 + 448 * 1.0 + 63 * 2.7, 20.4 * 512 / 511),
         (GATHER, CLUSTER, LL128, 14 + 448 * 1.9 + 63 * 4.0, 0.92 * 384 * 512 / 511),
         (GATHER, CLUSTER, SIMPLE, 8.4 + 448 * 3.4 + 63 * 14, 384 * 512 / 511),
         (SUM, CLUSTER, LL, 6.6 + 896 * 1.0 + 126 * 2.7, 20.4 * 512 / 1022),
-        # One rank a node: hops of trees.
+        # With one rank a node, hops are those of trees.
         (GATHER, SPREAD, LL, 6.6 + 63 * 5.0, 20.4 * 64 / 63),
         (GATHER, SPREAD, LL128, 14 + 63 * 8.5, 0.92 * 48 * 64 / 63),
-        # AMD hosts post for 2 us, with Simple for 6; over two nodes LL has 22.5 GB/s.
+        # AMD hosts take 2 us to post a message, 6 us with Simple. Over two nodes LL has at most 22.5 GB/s.
         (GATHER, Communicator(16, 2, 192e9, 16, "ampere", "amd"), LL, 6.6 + 14 * 2 + 2.7, 22.5 * 16 / 15),
         (GATHER, Communicator(16, 2, 192e9, 16, "ampere", "amd"), SIMPLE, 8.4 + 14 * 6 + 14, 192 * 16 / 15),
-        # 20 GB/s a channel with LL128 before Hopper.
+        # Before Hopper, LL128 has at most 20 GB/s a channel.
         (GATHER, Communicator(8, 1, 240e9, 8, "ampere"), LL128, 14 + 7 * 1.9, 8 * 20 * 8 / 7),
         (GATHER, Communicator(6, 1, 32e9, 4, "volta", link="pci"), LL, 6.6 + 5 * 1.0, 16 * 6 / 5),
     ],
@@ -79,7 +79,9 @@ def test_rings(kind: StepKind, group: Communicator, protocol: Protocol, latency:
 
 
 def test_the_plateau_of_a_ring() -> None:
-    """From 64 bytes a channel and rank on: 524,288 of 512 ranks. Not in a node, not in a gather, not with LL."""
+    """Starts at 64 bytes a channel and rank: 524,288 bytes for 512 ranks. There is none in a node, in a gather, or with
+    LL.
+    """
     first, second = of(SUM, CLUSTER, Algorithm.RING).pieces
     assert second.start == 64 * 16 * 512
     assert first.latency * 1e6 == pytest.approx(8.4 + 896 * 3.4 + 126 * 14)
@@ -101,7 +103,7 @@ def test_the_plateau_of_a_ring() -> None:
         (CLUSTER, LL, 6.8 + 14 * 0.6 + 12 * 5.0, 20.4 / 2),
         (CLUSTER, LL128, 14 + 14 * 1.25 + 12 * 8.5, 0.92 * 384 * 120 / 128 / 2),
         (CLUSTER, SIMPLE, 8.4 + 14 * 4.0 + 12 * 14, 0.92 * 384 / 2),
-        # 36 GB/s of each of four channels; log2 of 5 nodes is rounded down.
+        # At most 36 GB/s on each of four channels. log2 of 5 nodes is rounded down.
         (Communicator(40, 5, 384e9, 4), SIMPLE, 8.4 + 14 * 4.0 + 4 * 14, 4 * 36 / 2),
         (Communicator(16, 2, 384e9, 4), SIMPLE, 8.4 + 14 * 4.0 + 2 * 14, 4 * 41.4 / 2),
         (Communicator(18, 3, 23e9, 1, "volta"), SIMPLE, 8.4 + 10 * 4.0 + 2 * 14, 10 / 2),
@@ -112,7 +114,9 @@ def test_trees(group: Communicator, protocol: Protocol, latency: float, bandwidt
 
 
 def test_trees_are_corrected_by_powers_of_two() -> None:
-    """1 below 64 B and from 1 GiB on; with LL 0.6 from 64 KiB and 0.4 from 256 KiB on, with Simple 0.9 from 64 B on."""
+    """Factors: 1 below 64 B and from 1 GiB on. LL: 0.6 from 64 KiB and 0.4 from 256 KiB on. Simple: 0.9
+    from 64 B on.
+    """
     for protocol in Protocol:
         found = of(SUM, CLUSTER, Algorithm.TREE, protocol)
         whole = found.pieces[0]
@@ -133,15 +137,15 @@ def test_trees_are_corrected_by_powers_of_two() -> None:
 
 
 def test_switches_that_reduce() -> None:
-    """Eight channels of 40 GB/s: 0.85 of 7/8, twice in a sum, which gives the 476 GB/s that are measured."""
+    """Eight channels of 40 GB/s times 0.85 times 7/8, twice in an all-reduce: the measured 476 GB/s."""
     assert told(SUM, NODE, Algorithm.NVLS) == pytest.approx((25, 320 * 0.85 * 7 / 8 * 2 * 8 / 14))
     assert told(SUM, NODE, Algorithm.NVLS)[1] * 14 / 8 == pytest.approx(476)
     assert told(GATHER, NODE, Algorithm.NVLS) == pytest.approx((25, 320 * 0.85 * 7 / 8 * 7 / 8))
-    # Between 64 nodes 12 hops, and 45.5 GB/s a channel, which is less than the cards reach; 57.7 over two nodes.
+    # Between 64 nodes: 12 hops, and 45.5 GB/s a channel, which is less than the cards reach. Over two nodes: 57.7.
     assert told(SUM, CLUSTER, Algorithm.NVLS_TREE) == pytest.approx((25 + 12 * 20.9, 8 * 45.5 * 512 / 1022))
     pair = Communicator(16, 2, 384e9, 16, nvls=320e9, nvls_channels=8)
     assert told(SUM, pair, Algorithm.NVLS_TREE) == pytest.approx((25 + 2 * 20.9, 8 * 57.7 * 16 / 30))
-    # What else may be the least: the cards, twice over two nodes, and the switches.
+    # The other limits: the cards, twice their rate over two nodes, and the switches.
     for group, bus in ((replace(CLUSTER, bandwidth=192e9), 192), (replace(pair, bandwidth=192e9), 2 * 192)):
         ratio = group.ranks / (2 * (group.ranks - 1))
         assert told(SUM, group, Algorithm.NVLS_TREE)[1] == pytest.approx(bus * ratio)
@@ -150,10 +154,14 @@ def test_switches_that_reduce() -> None:
 
 
 def test_channels_of_switches() -> None:
-    """A GPU has the traffic of its own channel twice, so nine of eight share 370 GB/s, five of four."""
+    """A GPU carries the traffic of its own channel twice: 370 GB/s are shared by nine for eight GPUs, and by five for
+    four.
+    """
     assert [nvls_of(ranks, 370e9) for ranks in (2, 4, 8)] == [0, 4 * 60e9, 8 * 40e9]
 
 
 def test_parallel_aggregated_trees() -> None:
-    """One rank on each of 64 nodes: 6 hops of 14 us divided by 3.5, 2.8 us a rank, and three quarters of a card."""
+    """One rank on each of 64 nodes: 6 hops of 14 us divided by 3.5, 2.8 us a rank, and three quarters of a card's
+    bandwidth.
+    """
     assert told(GATHER, SPREAD, Algorithm.PAT) == pytest.approx((8 + 6 * 14 / 3.5 + 64 * 2.8, 0.75 * 48))

@@ -1,4 +1,4 @@
-"""Prices of operators against their formulas, worked out by hand."""
+"""Prices of operators against their formulas, computed by hand."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_roofline_of_a_matrix_product(library: Library) -> None:
 
 
 def test_what_is_behind_launches_counts_in_part(library: Library) -> None:
-    """Of two launches of 5 us 0.8 count, of the product and of what a collective sends a quarter."""
+    """Launches, two of 5 us, count by 0.8. The product and the bytes of a collective count by a quarter."""
     mesh = Mesh((MeshAxis("a", 2),))
     seen = MACHINE.exposing(Exposure(launches=0.5)).exposing(Exposure(launches=0.8, devices=0.25))
     instance = linear(library, 4096, 4096, 4096)
@@ -76,8 +76,8 @@ def test_what_is_behind_launches_counts_in_part(library: Library) -> None:
 
 @pytest.mark.parametrize("name", ["dgx-h100", "summit", "local"])
 def test_prices_do_not_depend_on_what_was_priced_before(name: str, library: Library) -> None:
-    """What one exposure tells of an operator on a device is used for others, of measured machines too: the prices are
-    those that are found where nothing is known.
+    """Figures cached for one exposure are reused for others, on measured machines too. The prices equal those of an
+    empty cache.
     """
     machine, mesh = load_machine(name), Mesh((MeshAxis("a", 2),))
     exposures = [Exposure(), Exposure(launches=0.2), Exposure(launches=0.7, devices=0.3), Exposure(sums=0.1)]
@@ -112,8 +112,8 @@ def test_small_operators_are_bound_by_memory(library: Library) -> None:
 
 
 def test_statements_of_an_operator_are_kernels_of_their_own(library: Library) -> None:
-    """A product, a sum and `relu`: three kernels each way, between which two tensors of 4 MB are written and read, and
-    backward their cotangents.
+    """A product, a sum and `relu` are three kernels each way. Between them two tensors of 4 MB are written and read; in
+    the backward pass, their gradients are.
     """
     instance = instantiate(
         library.operators["linear_bias_relu"], [Shape((1000, 10)), Shape((1000, 10)), Shape((1000,))], {}
@@ -130,7 +130,7 @@ def test_statements_of_an_operator_are_kernels_of_their_own(library: Library) ->
 
 
 def test_a_view_costs_nothing_and_a_copy_its_bytes(library: Library) -> None:
-    """Rows of a matrix are a view; their cotangent is written among zeros. Transposed and merged, it is copied."""
+    """Rows of a matrix are a view; their gradient is written into zeros. A transposed and merged tensor is copied."""
 
     def price(text: str, needs: bool) -> float:
         model = build_model(parse_model(Source("m.udl", text)), library, {}, None)
@@ -172,7 +172,7 @@ def test_many_configurations_at_once(library: Library) -> None:
 
 
 def test_prices_known_from_other_meshes_are_those_there(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of axes that are read around, and of collectives inside."""
+    """With neighbourhood reads (halos), and with inner collectives."""
     conv = instantiate(
         library.operators["conv2d"], [Shape((8, 8, 16, 16)), Shape((8, 8, 3, 3))], {"pad_h": 1, "pad_w": 1}
     )
@@ -190,20 +190,22 @@ def test_prices_known_from_other_meshes_are_those_there(library: Library, monkey
 
 
 def test_collectives_inside_are_priced(library: Library) -> None:
-    """Softmax divided along what it sums over: an all-reduce of the maximum and one of the sum, of one hop each."""
+    """Softmax divided along its summed axis: an all-reduce of the maximum and one of the sum, each over
+    a ring of two.
+    """
     softmax, mesh = instantiate(library.operators["softmax"], [Shape((64, 32))], {}), Mesh((MeshAxis("a", 2),))
     (axis,) = [name for name, size in softmax.sizes.items() if size == 32]
     typed = type_operator(softmax, (Along(axis),), mesh, library)
     assert not isinstance(typed, str)
     forward = price_inner(softmax, typed, "f32", mesh, MACHINE, gradient=False)
-    once = 5e-6 + 2 * 1e-6 + 64 * 4 / 100e9  # a ring of two: each half goes there as a term, and comes back as a sum
+    once = 5e-6 + 2 * 1e-6 + 64 * 4 / 100e9  # a ring of two: each half is sent once as a term and once as a sum
     assert forward == pytest.approx(2 * once)
     assert price_inner(softmax, typed, "f32", mesh, MACHINE, gradient=True) > forward
 
 
 def test_moments_are_priced_as_one_collective_each_way(library: Library) -> None:
-    """Of layer_norm divided along what it normalises: mean and variance of 64 rows are averaged in float64, two sums
-    come back. In float64 itself means are averaged before variances.
+    """layer_norm divided along its normalised axis: mean and variance of 64 rows are averaged in float64, and the
+    backward pass has two sums. In float64 itself, means are averaged before variances.
     """
     shapes = [Shape((64, 32)), Shape((32,)), Shape((32,))]
     norm, mesh = instantiate(library.operators["layer_norm"], shapes, {}), Mesh((MeshAxis("a", 2),))

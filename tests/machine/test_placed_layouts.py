@@ -1,4 +1,6 @@
-"""Layouts on one coordinate: conversions from and to them keep the value and its gradient, and cost what they do."""
+"""Layouts on one coordinate: conversions from and to them keep the value and its gradient, and cost what their steps
+cost.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ COUNTS = (0.0, 1e5, 1e8)
 
 
 def placed(mesh: Mesh) -> list[Layout]:
-    """Every layout of a matrix that is on one coordinate along some axis."""
+    """Every layout of a matrix that is placed on one coordinate of some axis."""
     others: list[Kind] = [Invariant(), Replicate(), Partial(), Shard(0), Shard(1)]
     kinds = [[*others, *map(At, range(degree))] for degree in mesh.degrees]
     return [layout for chosen in product(*kinds) if (layout := nest(chosen)).placement]

@@ -1,4 +1,4 @@
-"""Prices as functions of bytes that are linear in pieces, against the least of the lines that they are made of."""
+"""Prices as piecewise-linear functions of bytes, against the minimum of the lines that they consist of."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def lines(rng: Random) -> list[AlgorithmPrice]:
 
 
 def in_pieces(rng: Random) -> Price:
-    """With a line in each of several ranges, so that it rises and falls where one ends."""
+    """A price with one line per range of bytes. It may rise or fall where a range ends."""
     starts = (0.0, *sorted(float(rng.randint(1, 1000)) for _ in range(rng.randint(0, 5))))
     return Price(tuple(AlgorithmPrice(str(i), rng.random(), rng.random()) for i in range(len(starts))), starts)
 
 
 def counts(rng: Random, *prices: Price) -> list[float]:
-    """Some, and those at which pieces begin, and just before."""
+    """Byte counts: fixed and random ones, the starts of pieces, and counts just before those."""
     starts = [start for price in prices for start in price.starts]
     return [
         *COUNTS,

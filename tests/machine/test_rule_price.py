@@ -1,4 +1,4 @@
-"""The price of either side of a rule against operations, bytes and seconds counted by hand."""
+"""The price of each side of a rule against operations, bytes and seconds counted by hand."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def test_both_sides_of_a_partially_equal_form_are_priced() -> None:
     assert found is not None
 
     left, right = price_sides(found.rule.rule(library()), library(), SIZES, MACHINE)
-    # One product and one sum for every position of the result, channel and position of the kernel.
+    # One multiplication and one addition per position of the result, channel and position of the kernel.
     assert left.flops == 2 * (6 * 3 * 9 * 8) * (2 * 5 * 3)
     assert left.bytes == 4 * (6 * 2 * 9 * 8 + 3 * 2 * 5 * 3 + 6 * 3 * 9 * 8)
     assert left.kernels == 1
     assert left.seconds == pytest.approx(max(left.flops / 1e12, left.bytes / 0.8e12) + 5e-6)
-    # The tall image, and the border above and below, of 2a rows each: as many products again for each of their rows.
+    # The tall image, and borders above and below of 2a rows each. Each of their rows takes as many products.
     assert right.flops == left.flops * (9 + 4 + 4) // 9
-    # The image is laid out anew, computed with two borders, and laid out again; rows are put together twice.
+    # One copy of the image to another layout, one product and two for the borders, one copy back, two concatenations.
     assert right.kernels == 1 + 3 + 1 + 2
     assert right.seconds >= right.bytes / 0.8e12 + right.kernels * 5e-6
 

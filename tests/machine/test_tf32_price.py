@@ -1,4 +1,4 @@
-"""Operators in TF32: their products at its peak, by its own measurements, and all else as in float32."""
+"""Operators in TF32: products at its peak or its own measurements, everything else as in float32."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def seconds(node: Node, machine: Machine, native: bool = True) -> float:
 
 
 def test_what_torch_runs_in_tf32_is_priced_in_it() -> None:
-    """Fused attention and depthwise convolutions have kernels of their own; as statements attention is two products."""
+    """Native attention and depthwise convolutions have kernels in float32. As statements, attention is two TF32
+    products.
+    """
     rounded, full = build("tf32"), build("f32")
     types: dict[str, list[tuple[str, str]]] = {}
     for node, other in zip(rounded.graph.nodes(), full.graph.nodes(), strict=True):
@@ -89,7 +91,9 @@ def test_a_convolution_is_at_the_peak_forward_and_backward() -> None:
 
 
 def test_what_is_elementwise_beside_products_is_as_in_float32() -> None:
-    """Attention by statements: its products at one peak, its softmax at the other; traffic as of float32."""
+    """Attention by statements, with negligible memory traffic: products at the peak of TF32, softmax at that of
+    float32.
+    """
     node = nodes(build("tf32"))["full_attention"]
     fast = replace(A100, memory_bandwidth=1e30)
     products = 2 * 2 * 64 * 16 * 32 * 32 * 64
@@ -101,7 +105,9 @@ def test_what_is_elementwise_beside_products_is_as_in_float32() -> None:
 
 
 def test_curves_of_float32_are_not_of_tf32() -> None:
-    """Measured products of float32 leave those in TF32 to the roofline, unless these are measured as well."""
+    """Measured float32 products do not apply to TF32: it uses the roofline, unless TF32 products are
+    measured as well.
+    """
     linear = nodes(build("tf32"))["linear"]
 
     def grid(microseconds: float) -> ProductGrid:

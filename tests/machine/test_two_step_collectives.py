@@ -1,4 +1,4 @@
-"""Collectives in two steps: their price is that of both, by hand, and they are chosen where they are shorter."""
+"""Two-step collectives: their price is the sum of both steps, and they are chosen where they are shorter."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ GATHER, SCATTER, ALL_TO_ALL = StepKind.ALL_GATHER, StepKind.REDUCE_SCATTER, Step
 
 
 def seconds(step: Step, count: float) -> float:
-    """Of a tensor of which a device holds so many bytes."""
+    """Seconds of a step on a tensor of which a device holds `count` bytes."""
     return price_step(step, MESH, H100, 1.0)[0].seconds(count)
 
 
 @pytest.mark.parametrize("count", [1e3, 1e5, 1e7])
 def test_the_price_is_that_of_both_steps_and_the_copies(count: float) -> None:
-    """Between nodes goes the eighth of what is gathered or summed that a rank has, or all that an all-to-all sends."""
+    """Between nodes, a gather or a sum sends the eighth that a rank has. An all-to-all sends everything."""
     copy = H100.launch_seconds + H100.traffic_seconds(2 * 512 * count)
     apart = seconds(Step(GATHER, (0,)), count) + seconds(Step(GATHER, (1,)), 64 * count)
     assert seconds(Step(GATHER, (0, 1), first=(0,)), count) == pytest.approx(apart + copy)
@@ -58,7 +58,7 @@ def test_groups_within_a_node_or_of_one_rank_a_node_have_one_way() -> None:
 
 
 def test_a_gather_that_is_begun_ahead_takes_the_way_that_is_priced() -> None:
-    """And so does the last sum of a bucket."""
+    """The last reduce-scatter of a bucket also takes the way that is priced."""
     model, shape, begun = ConversionModel(MESH, H100, load_library()), (4096, 64), 0.05
     whole, cut = Layout((Invariant(),) * 2), Layout((Shard(0, 0), Shard(0, 1)))
     terms, located = Layout((Partial(),) * 2), model.located([cut, whole], shape)

@@ -1,4 +1,4 @@
-"""A machine file is read as what was measured, to the bit."""
+"""A machine file is read back as measured, bit for bit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIBRARY = load_library()
 
 
 def drawn_profile(random: np.random.Generator) -> MachineProfile:
-    """Of random times, as they come from measurements."""
+    """A profile of random times, in the form of measurements."""
 
     def curve() -> Curve:
         return rising_curve([(amount, float(random.exponential(1e-3))) for amount in (1e3, 123456.0, 7654321.0)])
@@ -66,7 +66,7 @@ def test_what_is_written_is_read_back(seed: int) -> None:
 
 
 def test_noise_is_taken_out_where_more_seems_faster() -> None:
-    """Neither point is right: both have their geometric mean."""
+    """Two points out of order both get their geometric mean."""
     assert rising_curve([(1.0, 1e-3), (2.0, 4e-3), (3.0, 1e-3), (4.0, 9e-3)]).seconds == pytest.approx(
         (1e-3, 2e-3, 2e-3, 9e-3)
     )
@@ -83,7 +83,7 @@ def test_a_batch_is_told_from_its_launch() -> None:
 
 
 def test_an_operator_unlike_its_class_has_a_curve_of_its_own() -> None:
-    """`relu`, `neg` and `abs` take as long as each other, `exp` ten times that; `add` passes cotangents on."""
+    """`relu`, `neg` and `abs` take about the same time, `exp` ten times that. `add` passes its gradients on."""
     seconds = {"relu": 1.0, "neg": 1.1, "abs": 0.9, "exp": 10.0, "add": 1.0}
     points = {}
     for name, factor in seconds.items():

@@ -1,4 +1,4 @@
-"""What ranks measure where a device cannot do it."""
+"""Measurements of ranks when a device runs out of memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from unity_dsl.profiling.samples import Sample, streamed_samples
 
 
 def test_what_a_gpu_has_no_memory_for_takes_forever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An operator may make far more than it reads: the others of its chunk are measured all the same."""
+    """An operator's result may be far larger than its operands. The other samples of its chunk are measured all the
+    same.
+    """
     (first, *_), (second, *_) = (
         list(streamed_samples(load_library().operators[name], [4096], "f32")) for name in ("add", "relu")
     )

@@ -1,4 +1,4 @@
-"""What is measured: which operators, at which sizes, and that the text that is run computes the operator."""
+"""Samples to measure: which operators, at which sizes, and that the text that is run computes the operator."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_samples_move_about_as_many_bytes_as_asked_for(name: str) -> None:
 
 @pytest.mark.parametrize("plan", FULL.grids, ids=lambda plan: f"{plan.kind}-{plan.batched}")
 def test_the_products_of_a_grid_have_its_sizes(plan: ProductPlan) -> None:
-    """As the equation's own axes count them."""
+    """The sizes are counted by the equation's own axes."""
     for place, sample in plan.samples(LIBRARY, "f32", Direction.FORWARD):
         instance = sample.instance
         products = [kernel.product for kernel in equation_kernels(instance) if kernel.product is not None]
@@ -76,7 +76,7 @@ def test_the_text_that_is_run_computes_the_operator() -> None:
 @pytest.mark.parametrize("direction", [Direction.FORWARD, Direction.BACKWARD])
 @pytest.mark.parametrize("name", sorted(streamed_operators(LIBRARY)))
 def test_every_sample_runs(name: str, direction: Direction) -> None:
-    """Of the fewest bytes; several calls, as the operands take turns."""
+    """Samples of the fewest bytes. Each is called several times, because the operands alternate."""
     for sample in streamed_samples(LIBRARY.operators[name], [1], "f32"):
         if sample.direction is direction:
             call = sample_run(sample, LIBRARY, CPU)
@@ -93,7 +93,7 @@ def test_every_product_runs(kind: LoweringClass, batched: bool, direction: Direc
 
 
 def test_the_work_of_one_cotangent_is_that_of_its_product() -> None:
-    """2 m n k for each of the two, without the other's."""
+    """2 m n k for each of the two gradients, without the work of the other one."""
     linear = instantiate(LIBRARY.operators["linear"], [Shape((4, 8)), Shape((16, 8))], {})
     for needs in ((True, False), (False, True)):
         assert sample_of(linear, "f32", Direction.LEFT, needs).done.flops == 2 * 4 * 8 * 16

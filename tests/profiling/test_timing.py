@@ -1,4 +1,4 @@
-"""Medians of repetitions, by a clock of our own."""
+"""Medians of repetitions, with a simulated clock."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tests of schedules: built, legal, and what they compute on simulated ranks."""
+"""Tests of schedules: they are built, they are legal, and they compute the right results on simulated ranks."""

@@ -1,7 +1,8 @@
 """Runs schedules on all ranks of a mesh in one process, in NumPy and float64: no launcher, no sockets.
 
-Operators are evaluated by their declarations on whole tensors, which are put together of what the ranks hold and laid
-out again, terms of sums by chance. Conversions take their steps between the ranks. What is on its way is not there.
+Operators are evaluated by their declarations on whole tensors. These are assembled from local tensors and laid out
+again, with random terms of sums. Conversions run their steps between the ranks. A tensor that is in flight cannot be
+read.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Array = npt.NDArray[Any]
 
 @dataclass
 class Ranks:
-    """The ranks of a plan: stored tensors whole, by full name, and how random numbers are drawn."""
+    """The ranks of a plan: the whole stored tensors by full name, and the random number generator."""
 
     plan: Plan
     library: Library
@@ -43,16 +44,16 @@ class Ranks:
         return max((node.site for node in self.plan.model.graph.nodes()), default=0)
 
     def spread(self, value: Value, whole: Array, layout: Layout) -> Locals:
-        """A value as the ranks hold it."""
+        """The local tensors of a whole value."""
         return encode(np.asarray(whole), layout, self.plan.mesh, self.rng, self.library)
 
     def whole(self, value: Value, held: Locals, layout: Layout) -> Array:
-        """What the ranks hold together."""
+        """The whole value that the local tensors represent."""
         found = decode(held, layout, value.shape, self.plan.mesh, self.library)
         return found.round().astype(np.int64) if value.dtype == "int" else found
 
     def run(self, function: ir.Function, inputs: Mapping[str, Array]) -> list[Array]:
-        """What the model's function returns, whole."""
+        """The whole results of the model's function."""
         given = {
             tensor: self.spread(tensor.value, inputs[tensor.value.name], tensor.layout) for tensor in function.inputs
         }
@@ -63,8 +64,8 @@ class Ranks:
 
 @dataclass
 class Run:
-    """One run of a function: `held` is what its tensors are on each rank; what `flies` is not there yet. Of open loops
-    it keeps what their bodies are given and make.
+    """One run of a function. `held` maps its tensors to local tensors on each rank; those in `flies` are in flight.
+    For open loops it keeps what their bodies are given and what they make.
     """
 
     ranks: Ranks
@@ -154,7 +155,7 @@ class Run:
             self.flies[compute] = run_steps(compute.sends.forward, local[0], ranks.plan.mesh, shape, ranks.library)
 
     def placed(self, placed: ir.Placed) -> None:
-        """The others have zeros."""
+        """Runs operators that are placed on some devices. The other devices get zeros."""
         inside, mesh = (
             Run(self.ranks, self.function, self.prefix, self.iteration, dict(self.held)),
             self.ranks.plan.mesh,

@@ -1,6 +1,6 @@
-"""Random models, plans and passes by number: what their schedules compute, and what the model does.
+"""Random models, plans and passes by number: the results of their schedules against those of the model.
 
-`python -m tests.schedule.random_schedules --count 1000` runs so many and tells which differ.
+`python -m tests.schedule.random_schedules --count 1000` runs that many and reports which ones differ.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .interpreter import Ranks
 
 MESHES = ((2, 2), (2,), (4,), (2, 2), (4,))
 TEXTS = (TOWERS, CHAINS, LAYERS, AVERAGES)
-"""Models with what passes change, which random ones seldom have: every second case is of one of them."""
+"""Models that passes change, which random models seldom are. Every second case uses one of them."""
 TOLERANCE = 1e-9
 
 
@@ -51,12 +51,12 @@ class Case:
 
     @property
     def mechanisms(self) -> Counter[str]:
-        """How often instructions of each kind occur, those of bodies too."""
+        """Number of instructions of each kind, including those in bodies."""
         return _mechanisms(self.schedule)
 
 
 def every(instructions: Sequence[Instruction]) -> Iterator[Instruction]:
-    """Instructions, those inside of others behind these."""
+    """All instructions; those nested in an instruction follow it."""
     for one in instructions:
         yield one
         if isinstance(one, Placed | Updates):
@@ -73,7 +73,7 @@ def _mechanisms(function: Function) -> Counter[str]:
 
 
 def drawn(seed: int, number: int, known: tuple[Library, Library]) -> Case:
-    """The same seed and number draw the same case. Raises InputError for a model that is none."""
+    """Draws a case. The same seed and number draw the same case. Raises InputError if the text drawn is not a model."""
     rng, degrees = Random(f"passes {seed} {number}"), MESHES[number % len(MESHES)]
     if number % 2:
         found = draw(seed, number, degrees, known)
@@ -110,7 +110,7 @@ def _segments(graph: Graph) -> list[Segment]:
 
 
 def error_of(case: Case, seed: int) -> float:
-    """The largest relative difference of what the schedule returns from what the model does. Raises IllegalSchedule."""
+    """Largest relative difference between the results of the schedule and of the model. Raises IllegalSchedule."""
     check_schedule(case.schedule)
     rng, model = np.random.default_rng(seed), case.plan.model
     state = {name: rng.standard_normal(value.shape) for name, value in stored(model.graph)}

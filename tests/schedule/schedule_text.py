@@ -1,4 +1,4 @@
-"""Schedules as texts to compare: every instruction with all that it says, tensors by number."""
+"""Schedules as texts for comparison: every instruction with all its fields, tensors by number."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from unity_dsl.schedule.ir import Function, Loop, Tensor
 
 
 class ScheduleText:
-    """Numbers objects in the order in which they are met."""
+    """Numbers objects in order of first occurrence."""
 
     def __init__(self) -> None:
         self.numbers: dict[int, str] = {}
         self.kept: list[object] = []
 
     def lines(self, function: Function) -> Iterator[str]:
-        """A function, and the bodies of its loops behind it."""
+        """Lines of a function, followed by the bodies of its loops."""
         yield f"function {function.path or 'model'}, {len(function.instructions)} instructions"
         for name in ("inputs", "stored", "entering", "captured"):
             yield f"{name} {self.told(getattr(function, name))}"
@@ -38,7 +38,7 @@ class ScheduleText:
                 yield from self.lines(body)
 
     def told(self, one: Any) -> str:
-        """What an object is, the second time its number."""
+        """Text of an object. A tensor that has occurred before is its number."""
         match one:
             case Tensor():
                 known = id(one) in self.numbers

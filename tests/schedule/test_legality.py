@@ -1,4 +1,4 @@
-"""Schedules as they are built are legal; edits that no program could run are refused, each with its reason."""
+"""Schedules that were built are legal. Edits that no program could run are refused, each with its reason."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ DEGREES = ((2,), (2, 2), (4,))
 
 
 def schedules() -> Iterator[Function]:
-    """Of plans drawn by number, with all passes, and of the bodies in them."""
+    """Schedules of plans drawn by number, with passes, and the bodies in them."""
     for number in range(48):
         text, rng = (LAYERS, CHAINS, AVERAGES)[number % 3], Random(number)
         model = build_model(parse_model(Source("text.udl", text)), LIBRARY)
@@ -86,7 +86,7 @@ def twice(kind: type[Instruction], condition: Callable[[object], bool] = lambda 
 
 
 def first(kind: type[Instruction], condition: Callable[[object], bool] = lambda one: True) -> Edit:
-    """The last of a kind before all others."""
+    """Moves the last instruction of a kind before all others."""
 
     def edit(given: Instructions) -> Instructions | None:
         places = [n for n, one in enumerate(given) if isinstance(one, kind) and n and condition(one)]
@@ -96,7 +96,7 @@ def first(kind: type[Instruction], condition: Callable[[object], bool] = lambda 
 
 
 def last(kind: type[Instruction], condition: Callable[[object], bool] = lambda one: True) -> Edit:
-    """The first of a kind behind all others."""
+    """Moves the first instruction of a kind behind all others."""
 
     def edit(given: Instructions) -> Instructions | None:
         place = next((n for n, one in enumerate(given) if isinstance(one, kind) and condition(one)), None)
@@ -116,7 +116,7 @@ def changed(kind: type[Instruction], change: Callable[[object], object | None]) 
 
 
 def late(one: object) -> object | None:
-    """Iterations that begin with the second."""
+    """Makes iterations start with the second one."""
     assert isinstance(one, Iterate)
     return replace(one, run=replace(one.run, first=1)) if one.run.count > 1 and one.run.first == 0 else None
 
@@ -127,26 +127,26 @@ def fewer(one: object) -> object | None:
 
 
 def other_given(one: object) -> object:
-    """What an iteration is given is a tensor that nothing made."""
+    """Gives an iteration tensors that nothing made."""
     assert isinstance(one, Iterate)
     return replace(one, given=tuple(Tensor(given.value, given.layout, given.dtype) for given in one.given))
 
 
 def undeferred(one: object) -> object | None:
-    """The product makes the gradient of its weight at once."""
+    """Makes a product compute its deferred weight gradient at once."""
     assert isinstance(one, Compute)
     return replace(one, deferred=None) if one.deferred is not None else None
 
 
 def other_arrival(one: object) -> object | None:
-    """A tensor arrives that nothing has sent."""
+    """Waits for a tensor that nothing has sent."""
     assert isinstance(one, Arrive)
     made = one.makes
     return replace(one, makes=Tensor(made.value, made.layout, made.dtype)) if isinstance(one.begun, Begin) else None
 
 
 def other_copies(one: object) -> object | None:
-    """A buffer becomes a tensor that nothing made."""
+    """Updates a buffer from a tensor that nothing made."""
     assert isinstance(one, Updates)
     copies = tuple((update, Tensor(made.value, made.layout, made.dtype)) for update, made in one.copies)
     return replace(one, copies=copies) if copies else None
@@ -162,7 +162,7 @@ def reads_makes(one: object) -> object:
 
 
 def reads_term(given: Instructions) -> Instructions | None:
-    """A conversion of a term that is on its way."""
+    """Converts a term that is still being sent."""
     for place, one in enumerate(given):
         if isinstance(one, Compute) and one.sends is not None and one.chunked is not None:
             term, layout = one.makes[0], one.chunked.layout
@@ -172,7 +172,7 @@ def reads_term(given: Instructions) -> Instructions | None:
 
 
 def stale(given: Instructions) -> Instructions | None:
-    """A buffer is read behind its update."""
+    """Reads a buffer after its update."""
     for place, one in enumerate(given):
         if isinstance(one, Updates) and place:
             kept = [other for other in given[:place] if isinstance(other, Keep)]
@@ -193,20 +193,22 @@ def other_captured(one: object) -> object | None:
 
 
 def branching(one: object) -> object:
-    """What decides is a tensor that nothing makes."""
+    """Makes a branch depend on a tensor that nothing makes."""
     assert isinstance(one, Iterate)
     return Branch(one.loop, unknown(one.makes[0]), one.given, one.makes)
 
 
 def fused(one: object) -> object | None:
-    """An operator as a kernel that reads what nothing makes."""
+    """Makes an operator a kernel that reads tensors that nothing makes."""
     assert isinstance(one, Compute)
     group = cast(Group, None)  # legality does not look at it
     return Fused(group, tuple(map(unknown, one.reads)), one.makes) if is_read(one) and one.reads else None
 
 
 def placed(reads: bool, makes: bool) -> Callable[[object], object | None]:
-    """An operator on some devices, which is given, or of which others have, what nothing makes; or that keeps it."""
+    """Places an operator on some devices: it is given unknown tensors (`reads`), yields unknown tensors (`makes`), or
+    yields none.
+    """
 
     def change(one: object) -> object | None:
         assert isinstance(one, Compute)
@@ -220,7 +222,7 @@ def placed(reads: bool, makes: bool) -> Callable[[object], object | None]:
 
 
 def made_again(given: Instructions) -> Instructions | None:
-    """A loop leaves at its end what an operator has made."""
+    """Makes a loop return a tensor that an operator has already made."""
     made = next((one.makes[0] for one in given if isinstance(one, Compute) and is_read(one)), None)
     for place, one in enumerate(given):
         if isinstance(one, Close) and made is not None:
@@ -234,12 +236,12 @@ def returning(given: Instructions) -> Instructions | None:
 
 
 def begins(one: object) -> bool:
-    """Whether gathers of the function itself begin; those of loops may as well begin in their first iterations."""
+    """Whether gathers of the function itself start here. Those of loops may also start in their first iterations."""
     return isinstance(one, StartGathers) and bool(one.gathers)
 
 
 def is_read(one: object) -> bool:
-    """Whether an operator's results are read, as those of most are."""
+    """Whether an operator's results are read directly, as most are."""
     return isinstance(one, Compute) and not one.joined and not one.sliced and one.sends is None
 
 
@@ -323,7 +325,7 @@ def test_what_is_built_is_legal(built: list[Function]) -> None:
 
 
 def test_each_instruction_is_its_own() -> None:
-    """Two with the same content are two: each has begun, arrives, is deferred or gathered for itself."""
+    """Two instructions with equal content are distinct: each is started, awaited, deferred or gathered on its own."""
     kinds = [kind for kind in vars(ir).values() if is_dataclass(kind) and kind.__module__ == ir.__name__]
     assert {*get_args(Instruction), Tensor, Loop, Function} == {*kinds}
     assert all(kind.__eq__ is object.__eq__ and kind.__hash__ is object.__hash__ for kind in kinds)
@@ -348,7 +350,7 @@ class Alone:
 
 
 def test_kernels_read_floats_in_their_type_and_what_was_sent_when_it_arrives() -> None:
-    """Each operator is one: the schedule is legal, and makes what its operators make."""
+    """Each operator is one kernel: the schedule is legal, and each kernel makes what its operator makes."""
     kernels = 0
     for number in range(12):
         model = build_model(parse_model(Source("text.udl", (CHAINS, AVERAGES)[number % 2])), LIBRARY)
@@ -371,7 +373,7 @@ def test_kernels_read_floats_in_their_type_and_what_was_sent_when_it_arrives() -
 
 
 def test_no_operator_comes_twice_where_outputs_come_first() -> None:
-    """What the loss needs besides is computed behind them."""
+    """Operators that only the loss needs are computed after the outputs."""
     for number in range(12):
         model = build_model(parse_model(Source("text.udl", (LAYERS, CHAINS, AVERAGES)[number % 3])), LIBRARY)
         plan = random_plan(model, mesh_of(*DEGREES[number % 2]), LIBRARY, Random(number))
@@ -382,7 +384,7 @@ def test_no_operator_comes_twice_where_outputs_come_first() -> None:
 
 @pytest.mark.parametrize("name", EDITS)
 def test_what_no_program_can_run_is_refused(name: str, built: list[Function]) -> None:
-    """In every schedule in which the edit can be made, but for a few in which it changes nothing."""
+    """In every schedule to which the edit applies, except for a few in which it changes nothing."""
     edit, reason = EDITS[name]
     refused = made = 0
     for function in built:

@@ -1,4 +1,4 @@
-"""Schedules of random models, plans and passes: what they compute on simulated ranks is what their model does."""
+"""Schedules of random models, plans and passes compute on simulated ranks what their models compute."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..fuzz.cases import libraries
 from .random_schedules import TOLERANCE, drawn, error_of
 
 CASES = 60
-"""A day: `python -m tests.schedule.random_schedules` runs a thousand."""
+"""Cases a day. `python -m tests.schedule.random_schedules` runs a thousand."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_schedules_compute_what_their_models_do(known: tuple[Library, Library]) 
 
 
 def test_a_wrong_schedule_computes_something_else(known: tuple[Library, Library]) -> None:
-    """The interpreter is an oracle: it sees a conversion that is left out."""
+    """The interpreter is an oracle: it detects a conversion that is left out."""
     seen = changed = 0
     for number in range(0, 40, 2):
         case = drawn(7, number, known)

@@ -1,7 +1,7 @@
-"""Schedules of recorded plans: as the simulator reads them and as programs are written, they stay as they were.
+"""Schedules of recorded plans do not change, for the simulator and for emitted programs.
 
 `python -m tests.schedule.test_recorded_schedules DIR` writes their texts, to be compared with those of another
-checkout; then `UNITY_EVERYTHING=1 pytest tests/schedule --update-golden` keeps their digests.
+checkout. Then `UNITY_EVERYTHING=1 pytest tests/schedule --update-golden` updates their digests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ CHOSEN = [cell for cell in CELLS if cell.name not in LARGE]
 
 
 def schedules(cell: Cell) -> Iterator[Function]:
-    """With inputs in the layouts of the plan, and given whole, the loss apart from the outputs."""
+    """Two schedules of a plan: with inputs in its layouts, and with whole inputs and the loss apart from
+    the outputs.
+    """
     plan, library, _ = read_plan(cell)
     graph = with_reused_operands(plan.graph, plan.model, plan.mesh, library, plan.passes.recomputed)
     yield build_schedule(replace(plan, graph=graph), library)

@@ -1,5 +1,5 @@
-"""The cheapest plan found by trying all of them: every configuration of every operator, every storage of every weight,
-and of every value any set of layouts, made from each other in any way. Shares no code with the search but the prices.
+"""The cheapest plan by exhaustive search. It tries every configuration of every operator, every storage of every
+weight, and for every value any set of layouts, made from each other in any way. Shares only the prices with the search.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from unity_dsl.rules.sharding_theorems import ShardingTheorems
 MOST_PLANS = 20_000
 
 Choice = tuple[float, tuple[Layout, ...], tuple[Layout, ...]]
-"""Seconds of an operator with the layouts of its operands and results."""
+"""Seconds of an operator, with the layouts of its operands and results."""
 
 
 class TooMany(Exception):
-    """More plans than are worth trying."""
+    """There are more plans than are worth trying."""
 
 
 class BruteForce:
-    """`least(most)` is the cost of the cheapest plan with at most `most` further layouts of a value, or any number."""
+    """`least(most)` is the cost of the cheapest plan with at most `most` further layouts of a value, or any number for
+    None.
+    """
 
     def __init__(self, model: Model, mesh: Mesh, machine: Machine, library: Library) -> None:
         self.model, self.mesh, self.machine, self.library = model, mesh, machine, library
@@ -70,7 +72,7 @@ class BruteForce:
 
     def _cost(self, chosen: tuple[Choice, ...], most: int | None) -> float:
         produced: dict[str, Layout] = {}
-        # The loss is returned whole; outputs are where there is none, and stay as they are otherwise.
+        # The loss is returned whole. If there is none, the outputs are; otherwise they keep their layouts.
         ends = self.model.outputs if self.model.loss is None else (self.model.loss,)
         wanted: dict[str, set[Layout]] = {value.name: {invariant(self.mesh)} for value in ends}
         total = 0.0
@@ -97,7 +99,9 @@ class BruteForce:
         )
 
     def _tree(self, name: str, root: Layout, wanted: frozenset[Layout], most: int | None) -> float:
-        """The cheapest arborescence from the root that reaches all that is wanted, over every set of layouts."""
+        """The cheapest arborescence from the root that reaches all wanted layouts, over every set of
+        further layouts.
+        """
         value = self.values[name]
         needed = wanted - {root}
         others = [layout for layout in every_layout(value, self.mesh) if layout != root and layout not in needed]
@@ -110,7 +114,7 @@ class BruteForce:
         return best
 
     def _span(self, name: str, root: Layout, held: tuple[Layout, ...]) -> float:
-        """The cheapest way to make each layout from the root or from another, without circles."""
+        """The cheapest way to make each layout from the root or from another one, without cycles."""
         prices = np.array(
             [
                 [self.price(name, source, layout, not number) for layout in held]
@@ -120,7 +124,9 @@ class BruteForce:
         return float(prices[_sources(len(held)), np.arange(len(held))].sum(axis=1).min())
 
     def _price(self, name: str, source: Layout, target: Layout, produced: bool) -> float:
-        """Of a value as it is produced, or of a copy: gradients of copies of weights are no part of a bucket."""
+        """Price of a conversion of the produced value or of a copy. Gradients of copies of weights are not part of a
+        bucket.
+        """
         value = self.values[name]
         summed = produced and name in self.weights
         found = self.conversions.conversion(source, target, value.shape, value.bytes, in_buckets=summed)
@@ -148,7 +154,7 @@ class BruteForce:
 
 @cache
 def _sources(count: int) -> npt.NDArray[np.intp]:
-    """Every way to make some layouts, a row each: what every one is made from, 0 the root, 1 the first of them, …"""
+    """Every way to make `count` layouts, one per row: the source of each, 0 for the root, 1 for the first layout, …"""
     every = product(range(count + 1), repeat=count)
     rows = [sources for sources in every if all(_reaches(place + 1, sources) for place in range(count))]
     return np.array(rows, dtype=np.intp).reshape(len(rows), count)

@@ -1,4 +1,4 @@
-"""Prices of conversions as the search gets them: closed under paths."""
+"""Conversion prices in the form that the search gets, closed under paths."""
 
 from __future__ import annotations
 

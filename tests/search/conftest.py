@@ -17,7 +17,7 @@ from unity_dsl.syntax.span import Source
 TWO = Mesh((MeshAxis("a", 2),))
 FOUR = Mesh((MeshAxis("a", 2, 1), MeshAxis("b", 2)))
 EQUAL = Mesh((MeshAxis("a", 2), MeshAxis("b", 2)))
-"""Its axes may trade places."""
+"""A mesh whose axes are interchangeable."""
 
 Build = Callable[[str], Model]
 

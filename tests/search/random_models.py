@@ -1,4 +1,4 @@
-"""Small random models with shared values and tied weights, and machines on which anything may be the cheapest."""
+"""Small random models with shared values and tied weights, and machines on which any plan may be the cheapest."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Step = tuple[str, str, tuple[str, ...], str | None]
 
 
 def random_model(rng: Random, steps: int, sizes: tuple[int, ...] = (2, 3, 4)) -> str:
-    """Operators on matrices of one shape, each reading what came last or what came before; the unread is left out.
+    """Matrix operators of one shape, each reading the last value or earlier ones. Unread operators are left out.
 
-    Some have outputs, some outputs alone.
+    Some models also have outputs, some have outputs only.
     """
     rows, columns = rng.choice(sizes), rng.choice(sizes)
     made: list[Step] = [("v0", "linear(x, w0)", (), "w0")]
@@ -79,7 +79,7 @@ def _body(kinds: list[str], columns: int, indent: str, suffix: str) -> list[str]
 
 
 def random_machine(rng: Random) -> Machine:
-    """Two levels. Compute, memory, links and launches are worth about the same on tensors of a few bytes."""
+    """A machine of two levels. Compute, memory, links and launches cost about the same on tensors of a few bytes."""
 
     def about(scale: float) -> float:
         return scale * 10 ** rng.uniform(-1.5, 1.5)

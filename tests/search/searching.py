@@ -1,4 +1,4 @@
-"""A search of a model's plans on some meshes, as a compilation sets it up."""
+"""Sets up a search of a model's plans on some meshes, as a compilation does."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def searching(
     pins: dict[str, Pin] | None = None,
     most: float = inf,
 ) -> Search:
-    """Nothing is searched yet; the search may simulate `most` steps."""
+    """A search that has not started. It may simulate at most `most` steps."""
     space = SearchSpace(machine, library, ShardingTheorems(library), pins=pins or {})
     part = Part(model, None, None, frozenset())
     return Search(Solver(space, meshes, lambda count: part), Evaluator(machine, library, most))
 
 
 def cheapest_point(search: Search) -> Point:
-    """The cheapest plan at what is exposed of steps mostly, without passes."""
+    """The cheapest plan under the expected exposure of steps, without passes."""
     space = search.solver.space
     model = search.solver.part_of(1).model
     point, _ = search.solver.start(1, expected_exposure(space.machine, model, search.solver.meshes[0]))
@@ -43,7 +43,7 @@ def cheapest_point(search: Search) -> Point:
 
 
 def found(search: Search) -> Plan:
-    """The plan that the search ends with."""
+    """The plan that the search returns."""
     space, model = search.solver.space, search.solver.part_of(1).model
     plan = search.shortest(expected_exposure(space.machine, model, search.solver.meshes[0]), search.started(1))
     return search.finished(plan)

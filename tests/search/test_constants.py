@@ -1,4 +1,4 @@
-"""What steers the search are the constants of one file: elsewhere are no other numbers than those that are listed."""
+"""The constants that steer the search are in one file. Other files have only as many numbers as are listed here."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from unity_dsl.search import constants
 
 SEARCH = Path(constants.__file__).parent
 PLAIN = {0, 1, 2, 0.5}
-"""Numbers that are no thresholds: indices, halves, signs."""
+"""Numbers that are not thresholds: indices, halves, signs."""
 APART = ("constants.py", "strategies/", "imports/", "cost_network/", "folded_solver/", "exact_search/")
-"""The file itself, algorithms of others with their own numbers, and the exact solver: what tables it can hold."""
+"""The file itself, algorithms of others with their own numbers, and the exact solver, which limits its tables."""
 LISTED = {
     "accounting/kept_iterations.py": 1,
     "accounting/memory_budget.py": 1,
@@ -48,11 +48,11 @@ LISTED = {
     "search_progress.py": 1,
     "unaligned_products.py": 1,
 }
-"""By file, how many there are: figures of notes, ties, counts of what is named. The list may only get shorter."""
+"""How many numbers each file has: figures of notes, ties, counts of named items. The list may only get shorter."""
 
 
 def numbers() -> Counter[str]:
-    """By file of the search, numbers that are written in it but for plain ones and exponents of sizes."""
+    """How many numbers each file of the search contains, except plain ones."""
     found = Counter[str]()
     for path in sorted(SEARCH.rglob("*.py")):
         file = path.relative_to(SEARCH).as_posix()

@@ -1,4 +1,4 @@
-"""Evaluations: equal plans are simulated once, however they were found, and no more than the budget allows."""
+"""Evaluations: equal plans are simulated once, however they were found, and no more plans than the budget allows."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ model small[n = 1]
 
 
 def test_a_plan_is_simulated_once(build: Build, library: Library) -> None:
-    """Names of axes and notes are no other plan, nor is an equal one of another search; what runs again is, and so are
-    other routes of conversions.
+    """Other names of axes and notes do not make another plan, nor does an equal plan of another search. Recomputation
+    does, and so do other routes of conversions.
     """
     machine, model = load_machine("dgx-h100"), build(MODEL)
     plan, same = (search(model, all_meshes(machine, 4), machine, library) for _ in range(2))

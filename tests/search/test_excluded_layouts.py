@@ -1,4 +1,4 @@
-"""Layouts that are excluded, against the cheapest of the plans in which a value is pinned to another one."""
+"""Excluded layouts, against the cheapest plan in which a value is pinned to another layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is taken to be exposed before a plan is known, by models whose sums and products are counted by hand."""
+"""The exposure that is expected before a plan is known, for models whose sums and products are counted by hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_sums_are_exposed_as_far_as_they_take_longer_than_the_backward_pass(buil
     model = build(MODEL.replace("1024", str(b)))
     found = expected_exposure(machine, model, build_mesh(machine, devices))
     first = machine.levels[0]
-    hops = 8.4e-6 + (devices - 1) * 3.4e-6  # of a ring with Simple
+    hops = 8.4e-6 + (devices - 1) * 3.4e-6  # hops of a ring with Simple
     summed = hops + (devices - 1) / devices * 2 * 4 * d * d / first.bandwidth
     beside = 2 / 3 / 0.5 * 5 * (2 * b * d * d) / devices / (machine.peak["f32"] * machine.compute_efficiency)
     assert found.sums == pytest.approx(max(AHEAD.sums, 1 - beside / summed), abs=0.02)

@@ -1,5 +1,5 @@
-"""The plan that a search starts from: it fits where data parallelism can, computes what the model does, and is never
-slower than what a search returns.
+"""The plan that a search starts from. It fits if data parallelism can, computes what the model does, and is never
+faster than the plan that the search returns.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def test_as_many_devices_as_divide_the_batch(
 def test_the_program_of_a_first_plan_equals_its_model(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On four devices, of which all or two divide the batch, or none does: then all compute the same."""
+    """On four devices. For a batch of 2, two of them divide it; for a batch of 3, all devices compute the same."""
     monkeypatch.chdir(tmp_path)
     Path("small.udl").write_text(MODEL.replace("b = 4", f"b = {size}"))
     assert run(["small.udl", "-d", "4", "--time-limit", "0.000001"]) == 0
@@ -61,7 +61,7 @@ def test_the_program_of_a_first_plan_equals_its_model(
 
 
 def test_weights_are_in_slices_where_they_do_not_fit_whole(library: Library, build: Build) -> None:
-    """And the batch is divided where that is not enough."""
+    """With 0.8 of the memory that whole weights need, the first plan has weights in slices, and fits."""
     model, machine = build(MODEL), load_machine("dgx-a100")
     meshes = all_meshes(machine, 4)[:1]
     whole = search(model, meshes, machine, library, imported=STARTING)
@@ -73,7 +73,7 @@ def test_weights_are_in_slices_where_they_do_not_fit_whole(library: Library, bui
 
 @pytest.mark.parametrize(("activations", "count"), [(30.0, 2), (80.0, 8), (160.0, 16)])
 def test_as_few_micro_batches_as_may_fit(activations: float, count: int, library: Library, build: Build) -> None:
-    """Of 60 or 65 bytes 50 are stored: each micro-batch may have the rest for its activations."""
+    """Of 60 or 65 bytes, 50 are stored. Each micro-batch may use the rest for its activations."""
     model, machine = build(MODEL), load_machine("dgx-a100")
     whole = search(model, all_meshes(machine, 4)[:1], machine.holding(1000), library, imported=STARTING)
     assert whole.warnings
@@ -90,7 +90,7 @@ def test_as_few_micro_batches_as_may_fit(activations: float, count: int, library
 
 @pytest.mark.parametrize("devices", [2, 8])
 def test_a_search_never_returns_a_worse_plan(devices: int, tmp_path: Path) -> None:
-    """Wherever it is ended."""
+    """Wherever the search is ended."""
     path = tmp_path / "small.udl"
     path.write_text(MODEL.replace("b = 4", "b = 64"))
     request = Request(path, machine="dgx-a100", devices=devices)
@@ -105,7 +105,7 @@ def test_a_search_never_returns_a_worse_plan(devices: int, tmp_path: Path) -> No
 
 
 def test_a_first_plan_recomputes_what_was_asked_for(tmp_path: Path) -> None:
-    """So many first iterations, the others keep what they computed."""
+    """`layer:1` recomputes the first iteration. The other iterations keep what they computed."""
     path = tmp_path / "layers.udl"
     path.write_text(
         """

@@ -1,4 +1,4 @@
-"""The search: its incumbents, its trail within budgets of evaluations, and that it does not depend on processes."""
+"""The search: its incumbents, its trail under evaluation budgets, and its independence of the number of processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MACHINES = ("dgx-h100", "summit")
 @pytest.mark.parametrize("name", MACHINES)
 @pytest.mark.parametrize("text", TEXTS)
 def test_the_plan_is_the_best_of_the_trail(text: str, name: str, build: Build, library: Library) -> None:
-    """Every incumbent is shorter than the one before; the last one is the plan, whose step is simulated as told."""
+    """Every incumbent has a shorter step than the one before. The last one is the plan, with its simulated step."""
     machine = load_machine(name)
     search = searching(build(TEXTS[text]), all_meshes(machine, 4), machine, library)
     plan = found(search)
@@ -61,7 +61,7 @@ def test_the_plan_is_the_best_of_the_trail(text: str, name: str, build: Build, l
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_more_evaluations_extend_the_trail(name: str, build: Build, library: Library) -> None:
-    """Of any budget the trail is the beginning of that of a larger one, and no incumbent is worse."""
+    """The trail under a budget is the beginning of the trail under a larger one, and no incumbent is worse."""
     machine = load_machine(name)
     trails, seconds = [], []
     whole = searching(build(TOWERS), all_meshes(machine, 4), machine, library)
@@ -78,7 +78,9 @@ def test_more_evaluations_extend_the_trail(name: str, build: Build, library: Lib
 
 
 def test_a_search_ends_early_where_another_model_is_far_better(build: Build, library: Library) -> None:
-    """Its trail is then the beginning of that of the whole search; where it is near, it is the whole one."""
+    """Its trail is then the beginning of that of the whole search. If the other model is only near, the trail is the
+    whole one.
+    """
     machine = load_machine("dgx-h100")
     model = build(TOWERS.replace("d = 16", "d = 1024"))
     searches = [searching(model, all_meshes(machine, 4), machine, library) for _ in range(3)]
@@ -92,7 +94,7 @@ def test_a_search_ends_early_where_another_model_is_far_better(build: Build, lib
 
 
 def test_one_more_point_is_expanded_where_a_step_has_few_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of xdl_unity on 96 V100, whose step takes a third longer without."""
+    """For xdl_unity on 96 V100. Without this point its step takes a third longer."""
     request = Request(EXAMPLES / "xdl_unity.udl", settings={"b": 768}, machine="summit", devices=96)
     plans = [compile_model(request).plan]
     monkeypatch.setattr(improve, "FEW", 0)
@@ -102,7 +104,9 @@ def test_one_more_point_is_expanded_where_a_step_has_few_tasks(monkeypatch: pyte
 
 
 def test_a_search_goes_on_from_points_whose_branches_are_not_placed(build: Build, library: Library) -> None:
-    """Those with branches have no edits but fusions; edits of others are tried though their steps are much longer."""
+    """Points with placed branches have no edits but fusions. Edits of others are tried though their steps are much
+    longer.
+    """
     machine = load_machine("dgx-h100")
     search = searching(build(TOWERS.replace("d = 16", "d = 1024")), all_meshes(machine, 4), machine, library)
     plan = found(search)
@@ -117,7 +121,7 @@ def test_a_search_goes_on_from_points_whose_branches_are_not_placed(build: Build
 
 
 def test_a_search_that_is_ended_has_its_incumbent(build: Build, library: Library) -> None:
-    """At whatever evaluation it is interrupted; with more of them its step is no longer."""
+    """At whatever evaluation it is interrupted. After more evaluations its step is no longer."""
     machine, seconds = load_machine("dgx-h100"), list[float]()
     for most in (1, 4, 8, 16, 32, 64):
         end = SearchEnd()
@@ -147,7 +151,7 @@ def improve_in_time(search: Search, end: SearchEnd) -> Plan:
 def test_edits_are_the_same_by_one_process_and_by_several(
     text: str, build: Build, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the budget ends among them."""
+    """Also if the budget ends among the edits."""
     machine, model, runs = load_machine("dgx-h100"), build(TEXTS[text]), []
     for most in (1000, 12, 9):
         for processes in (1, 3):
@@ -184,8 +188,8 @@ def test_an_edit_is_solved_where_its_bound_beats_the_incumbent(
 def test_starts_of_several_meshes_are_solved_again(
     wide: float, build: Build, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of each mesh the best start, the shortest steps first, as many meshes as the effort says; none that takes more
-    than so many times the best one.
+    """The best start of each mesh, shortest steps first, for as many meshes as the effort allows. None is taken whose
+    step is more than WIDE times that of the best.
     """
     machine, model, settled = load_machine("dgx-h100"), build(MODEL), list[Point]()
     meshes = all_meshes(machine, 8)
@@ -205,7 +209,7 @@ def test_starts_of_several_meshes_are_solved_again(
 
 
 def test_a_plan_that_does_not_fit_is_taken_where_none_does(build: Build, library: Library) -> None:
-    """With a warning; one that fits, if there is one, is taken before a shorter one."""
+    """The plan has a warning. If a plan fits, it is preferred to one with a shorter step."""
     machine, model = load_machine("dgx-h100"), build(MODEL)
     free = found(searching(model, all_meshes(machine, 4), machine, library))
     least = int(0.95 * free.cost.memory.total)
@@ -217,7 +221,7 @@ def test_a_plan_that_does_not_fit_is_taken_where_none_does(build: Build, library
 
 
 def test_other_strategies_have_no_choice(library: Library, build: Build) -> None:
-    """But for their passes."""
+    """Except for their passes."""
     request = Request(
         EXAMPLES / "mlp_unity.udl", preset="small", machine="dgx-h100", devices=4, strategy="data_parallel"
     )
@@ -226,7 +230,7 @@ def test_other_strategies_have_no_choice(library: Library, build: Build) -> None
 
 
 def test_more_effort_is_no_worse() -> None:
-    """Of a model in which branches and interleaving pay: what more effort tries comes behind what less does."""
+    """For a model in which branches and interleaving pay: the trail of more effort extends that of less."""
     steps, trails = [], []
     for effort in EFFORTS:
         request = Request(EXAMPLES / "candle_uno.udl", machine="summit", devices=6, settings={"b": 768}, effort=effort)

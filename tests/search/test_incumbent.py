@@ -1,4 +1,4 @@
-"""The best plan that is known while a search goes on, and when it is the result."""
+"""The best plan known during a search, and when it becomes the result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def too_large() -> Plan:
 
 
 def test_the_result_is_no_longer_than_the_incumbent(plan: Plan, too_large: Plan) -> None:
-    """By 0.1 % at most; a plan that fits is taken before one that does not, whatever their steps take."""
+    """It is longer by 0.1 % at most. A plan that fits is preferred to one that does not, whatever their steps take."""
     beyond = replace(plan, warnings=too_large.warnings)
     assert beyond.warnings and not plan.warnings
     for offered, found, taken in (
@@ -53,7 +53,7 @@ def test_of_plans_that_are_offered_the_best_is_kept(plan: Plan, too_large: Plan)
 
 @pytest.mark.parametrize("devices", [2, 4])
 def test_a_compilation_keeps_the_best_plan_that_it_has_simulated(devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process, from the first plan on."""
+    """Plans are offered in this process, from the first plan on."""
     offered, offer = list[Plan](), Incumbent.offer
 
     def noting(self: Incumbent, plan: Plan, told: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Notes of steps in which devices wait for the host: against the time of the kernels alone."""
+"""Notes on steps in which devices wait for the host, against the time of the kernels alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pins: read, kept by the plan, and refused with the reason where they cannot be."""
+"""Pins: parsed, kept by the plan, and refused with a reason if they are infeasible."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_pins_that_do_not_fit_together(library: Library, build: Build) -> None:
 
 
 def test_ways_to_cut_are_searched_where_a_pin_names_them(build: Build) -> None:
-    """Others make no plan cheaper. Ops that hold what operators read around an axis are searched in any case."""
+    """Other partitions make no plan cheaper. Ops for neighbourhood reads (halos) are searched in any case."""
     own = library_with(CYCLIC, CYCLIC.replace("cyclic", "cards"), STRIDED)
     halos = {"halo", "strided"}
     for pins, cuts in (

@@ -1,7 +1,8 @@
-"""Which axes are padded for a number of devices: what is asked for, what pins and strategies need, what is shorter."""
+"""Which axes are padded for a number of devices: on request, as pins and strategies need, or for a shorter step."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.graph.test_shared_axes import ATTENTION, model_of
 from unity_dsl.compilation import Request, compile_model
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.padding import PaddableAxis
+from unity_dsl.graph.plan import Plan
 from unity_dsl.index.declarations.loading import library_of, library_sources
 from unity_dsl.search.layout_pins import parse_pins
 from unity_dsl.search.padded_axes import needed_paddings, padded_size, padding_again, parse_padding, useful_padding
@@ -28,10 +30,10 @@ LIBRARY = library_of(library_sources(()))
         (50257, 1, 64, 50688),
         (50257, 1, 512, 50688),
         (64, 1, 6, 66),
-        (64, 1, 512, 64),  # as many devices divide it as can
+        (64, 1, 512, 64),  # no more devices can divide it
         (7, 1, 4, 8),
         (3, 1, 8, 4),
-        (3, 4, 2, 16),  # of heads of 4 features
+        (3, 4, 2, 16),  # heads of 4 features
         (11, 1, 4, 12),
     ],
 )
@@ -88,3 +90,21 @@ def test_a_batch_is_padded_where_the_step_is_shorter() -> None:
     assert plan.model.padding == {"tokens:0": 66, "wte:0": 50304}
     without = compile_model(Request(**{**vars(wanted), "pad": "none"})).plan
     assert plan.seconds < 0.8 * without.seconds and not without.model.padding
+
+
+def test_a_batch_is_padded_within_a_time_limit_too() -> None:
+    """The step of a search that ends at once is at most that of data parallelism, which pads the batch. If no plan of
+    the padded model fits, or its step is longer, the model as it is gets the time.
+    """
+    request = Request(EXAMPLES / "mlp.udl", {"b": 1001}, machine="dgx-h100", devices=8)
+    plain = compile_model(replace(request, strategy="data_parallel")).plan
+    limited = compile_model(replace(request, time_limit=1e-6)).plan
+    assert limited.ended and limited.seconds <= plain.seconds
+    assert padding_of(limited) == padding_of(plain) == 1008
+    small = compile_model(replace(request, settings={"b": 3, "d": 16}, time_limit=1e-6)).plan
+    assert small.ended and padding_of(small) == 3
+
+
+def padding_of(plan: Plan) -> int:
+    """The batch that a plan's program computes."""
+    return plan.model.graph.inputs[0].value.shape[0]

@@ -1,4 +1,4 @@
-"""What a pin may be called, what is said of it in the plan, and the pins that docs/layouts.md shows."""
+"""Names that pins may use, what the plan reports about pins, and the pins that docs/layouts.md shows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_documented_pins_of_a_layer_make_megatron_of_it(tmp_path: Path) -> N
     assert not gathered(found)
     model = write_down(found.plan, found.library)
     layers = [module for module in model.program.modules if module.name.endswith("Layer")]
-    for layer in layers:  # the first may leave the sum of its input's gradient to buckets of weights' gradients
+    for layer in layers:  # the first may leave the sum of its input's gradient to buckets of weight gradients
         said = [line.partition("# ")[2] for line in layer.lines if "parallel." in line]
         converted = [conversion for conversion in said if "->" in conversion]
         assert converted.count("P -> I") == 2 and set(converted) <= {"P -> I", "I -> R", "R -> I"}

@@ -1,4 +1,4 @@
-"""Pins inside repeats: a glob over all of a body leaves what comes in from outside as it is."""
+"""Pins inside repeats: a glob over a whole body does not change values that come from outside."""
 
 from __future__ import annotations
 

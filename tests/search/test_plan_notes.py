@@ -1,4 +1,4 @@
-"""What a plan tells of the machine that it was made for, and of what it recomputes."""
+"""Notes of a plan on the machine that it was made for, and on what it recomputes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ model small[n = 1]
 def test_a_type_that_is_no_faster_is_told(
     machine: str, precision: str, told: list[str], library: Library, build: Build
 ) -> None:
-    """V100s have no bf16; on a CPU what is fast is not known."""
+    """V100s have no bf16. For a CPU, it is not known which types are fast."""
     found = load_machine(machine)
     model = build(MODEL.format(precision=f"precision {precision}"))
     plan = search(model, build_mesh(found, 2), found, library)
@@ -49,8 +49,9 @@ def test_a_type_that_is_no_faster_is_told(
 
 
 def test_of_a_second_plan_is_known_what_the_first_takes_without_a_limit(library: Library, build: Build) -> None:
-    """A second plan that was told what to recompute does not know what the limit costs; one that recomputes nothing,
-    as the first, does. Both are compared with what the first search found without a limit.
+    """A second plan recomputes what the first plan does, and takes over the first plan's seconds without a limit. If
+    the first recomputes nothing, the second keeps its own. Both are compared with the first search's plan without a
+    limit.
     """
     found = load_machine("dgx-h100")
     plan = search(build(MODEL.format(precision="")), build_mesh(found, 2), found, library)
@@ -71,7 +72,9 @@ def test_of_a_second_plan_is_known_what_the_first_takes_without_a_limit(library:
 def test_what_a_limit_takes_is_told_in_simulated_seconds(
     seconds: float, told: str, library: Library, build: Build
 ) -> None:
-    """Of both plans, whatever the search counted. Nothing is told where nothing was limited, or nothing fits."""
+    """Seconds of both plans as simulated, whatever the search counted. Nothing is told without a limit, or if nothing
+    fits.
+    """
     found = load_machine("dgx-h100")
     plan = search(build(MODEL.format(precision="")), build_mesh(found, 2), found, library)
     free = replace(plan, cost=replace(plan.cost, memory=Memory(parameters=2e9)), simulated=1.0)

@@ -1,4 +1,4 @@
-"""The search against brute force over everything, and on repeats against the same model written out."""
+"""The search against brute force over everything, and repeats against the same model written out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_exact(plan: Plan) -> bool:
 
 
 def plans(model: Model, mesh: Mesh, machine: Machine, library: Library) -> Iterator[Plan]:
-    """As it is searched, with small domains eliminated at once; and by bounds only."""
+    """The plan as searched, with small domains eliminated at once, and the plan by bounds only."""
     yield search(model, mesh, machine, library)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "AT_ONCE", 0)
@@ -47,7 +47,7 @@ def plans(model: Model, mesh: Mesh, machine: Machine, library: Library) -> Itera
 def test_the_plan_is_the_cheapest_of_all(
     mesh: Mesh, steps: int, sizes: tuple[int, ...], wanted: int, library: Library, build: Build
 ) -> None:
-    """Over configurations, storages and sets of held layouts; where more than two would be cheaper, of those of two."""
+    """Over configurations, storages and sets of held layouts, with at most two further layouts of a value."""
     tried = bites = 0
     for seed in range(1000):
         rng = Random(seed)
@@ -71,7 +71,7 @@ def test_the_plan_is_the_cheapest_of_all(
 
 
 def test_the_plan_is_the_cheapest_of_all_where_axes_trade_places(library: Library, build: Build) -> None:
-    """Or at most as far from it as it says."""
+    """Or it is at most as far from the cheapest as it reports."""
     exact = 0
     for seed in range(1000):
         rng = Random(seed)
@@ -93,7 +93,7 @@ def test_the_plan_is_the_cheapest_of_all_where_axes_trade_places(library: Librar
     pytest.fail("few plans were proved optimal")
 
 
-@pytest.mark.parametrize("seed", [*range(7), *range(8, 13)])  # of 7 the tables grow too large for a proof
+@pytest.mark.parametrize("seed", [*range(7), *range(8, 13)])  # for 7 the tables grow too large for a proof
 def test_a_repeat_costs_what_its_iterations_cost(seed: int, library: Library, build: Build) -> None:
     rng = Random(seed)
     folded, written = random_repeat(rng, rng.choice((1, 2, 3, 5, 8)))
@@ -143,7 +143,9 @@ def test_the_same_model_gives_the_same_plan(library: Library, build: Build) -> N
 
 
 def test_repeats_in_repeats(library: Library, build: Build) -> None:
-    """The inner body is solved once for the outer one's layouts; the plan costs what it costs written out."""
+    """The inner body is solved once for the layouts of the outer one. The plan costs as much as the
+    model written out.
+    """
     lines = ["model m[n = 1]", "  input x: f32[4, 6]", "  input target: f32[4, 6]", "  weight w0: f32[6, 6] ~ zeros"]
     head = "\n".join([*lines, "  v = linear(x, w0)"])
     nested = (
@@ -171,7 +173,9 @@ def test_repeats_in_repeats(library: Library, build: Build) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_what_is_read_is_held(seed: int, library: Library, build: Build) -> None:
-    """Every operator finds the layouts that it asks for, sources come first, and at most two are made for readers."""
+    """Every operator finds the layouts that it needs, sources come first, and at most two further ones are made for
+    readers.
+    """
     rng = Random(100 + seed)
     model = build(random_model(rng, 6))
     plan = search(model, FOUR, random_machine(rng), library)
@@ -190,7 +194,9 @@ def test_what_is_read_is_held(seed: int, library: Library, build: Build) -> None
 def test_large_fine_meshes_on_which_no_plan_costs_so_little(
     library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At a price of memory those are searched near other plans alone: there is neither a bound nor a refusal."""
+    """At a price of memory, such meshes are searched only in the neighbourhood of other plans, without a bound or a
+    refusal.
+    """
     machine = load_machine("dgx-a100")
     model = build("model m[n = 1]\n  input x: f32[64, 64]\n  y = relu(x)\n  output y\n")
     wanted = Wanted(machine, library, ShardingTheorems(library), "auto", {}, 0.0).limited(1e-15, frozenset(), 1.0, "")
@@ -199,7 +205,7 @@ def test_large_fine_meshes_on_which_no_plan_costs_so_little(
 
 
 def test_others_are_the_best_plans_of_meshes_that_cost_nearly_as_little(library: Library, build: Build) -> None:
-    """Each of another mesh, counted with its own cost; of plans that cost the same that on the fewest axes is taken."""
+    """Each is of another mesh, with its own cost. On equal cost, the plan with the fewest axes is taken."""
     machine = load_machine("dgx-a100")
     model = build(
         "model m[n = 1]\n  input x: f32[64, 64]\n  input target: f32[64, 64]\n  weight w: f32[64, 64] ~ normal(0.1)\n"

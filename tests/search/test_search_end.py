@@ -1,4 +1,4 @@
-"""A search that is ended at any moment: what comes out is a plan, and what is said of its bound holds."""
+"""A search that is ended at any moment returns a plan or raises SearchEnded, and its stated bound holds."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ model layers[b = 16, d = 64, n = 4]
 
 @dataclass
 class Counted(SearchEnd):
-    """Ends a search when it has asked so many times."""
+    """Ends a search after it has asked `most` times."""
 
     most: float = inf
     asked: int = 0
@@ -56,7 +56,7 @@ class Counted(SearchEnd):
 
 
 def test_at_any_moment(library: Library, build: Build) -> None:
-    """A plan costs no less than the best; no plan on the meshes that a bound is told of costs less than that."""
+    """A plan costs no less than the best one. No plan on the meshes that a bound covers costs less than the bound."""
     rng = Random(SAMPLE)
     outcomes = set()
     for seed in range(4):
@@ -108,7 +108,7 @@ def test_while_rules_are_looked_at(part: float, library: Library, build: Build) 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_every_strategy(strategy: str, library: Library, build: Build) -> None:
-    """It has a plan by then or has none; if it has one, it is a whole one."""
+    """By then it has no plan, or a complete one."""
     model, machine = build(MODEL), load_machine("dgx-a100")
     meshes = all_meshes(machine, 4)[:1]
     whole = Counted()
@@ -128,7 +128,7 @@ def test_every_strategy(strategy: str, library: Library, build: Build) -> None:
 
 
 def test_within_a_limit_of_memory(library: Library, build: Build) -> None:
-    """A plan that fits is taken, if one is known; else what was known, with its warning."""
+    """A plan that fits is taken, if one is known, else the plan known so far, with its warning."""
     model, machine = build(MODEL), load_machine("dgx-a100")
     meshes = all_meshes(machine, 4)
     free = search(model, meshes, machine, library)
@@ -164,7 +164,7 @@ def test_seconds_count_from_the_beginning_of_the_search() -> None:
 
 
 def test_processes_are_not_ended_but_by_the_one_that_searches() -> None:
-    """What they compute is of use to nobody, so that one ends them at once."""
+    """Processes ignore an interruption. The searching process ends them at once, since their results are of no use."""
 
     def ask(item: int) -> bool:
         check_end()

@@ -1,4 +1,4 @@
-"""What the strategies leave of the space, and what they refuse."""
+"""What the strategies leave of the search space, and what they refuse."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_unknown_strategies(library: Library, build: Build) -> None:
 
 
 def test_many_mesh_axes_are_joined(library: Library, build: Build) -> None:
-    """32 devices are five prime axes; the plan has three, and says so. A pin of all axes is joined with them."""
+    """32 devices have five prime axes. The plan has three, and reports this. A pin of all axes is joined with them."""
     machine = load_machine("dgx-a100")
     mesh = build_mesh(machine, 32)
     kinds = (Invariant(),) * 5
@@ -165,7 +165,7 @@ def test_a_seed_draws_the_same_plan_again(library: Library, build: Build) -> Non
 
 
 def test_drawn_plans_use_what_the_search_may_use(library: Library, build: Build) -> None:
-    """Configurations that are proved, storage as parameters have it; and what is drawn differs."""
+    """They use proved configurations and storage that is allowed for parameters, and they differ between seeds."""
     theorems = ShardingTheorems(library)
     layouts = set()
     for seed in range(6):
@@ -198,8 +198,8 @@ def test_a_seed_is_a_whole_number(name: str, library: Library, build: Build) -> 
 def test_a_refusal_of_data_parallel_says_what_is_not_proved(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A user's operator that congruence is not tried at, and whose proof by normal forms is given up: the plan is
-    refused with the obligation.
+    """For a user's operator without a check of congruence, whose proof by normal forms is given up, the plan is refused
+    with the open obligation.
     """
     monkeypatch.setattr("unity_dsl.prove.sharding.slice_theorems.STEPS", 5)
     monkeypatch.setattr("unity_dsl.prove.sharding.slice_theorems._congruent", lambda *_: ((), "not tried"))

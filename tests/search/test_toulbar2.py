@@ -27,11 +27,13 @@ toulbar2 = pytest.importorskip("pytoulbar2", reason="the independent solver is n
 
 FORBIDDEN = 1e6
 DECIMALS = 9
-"""Of costs as a fraction of the optimum's size: toulbar2 computes in whole numbers."""
+"""Decimals of costs, as a fraction of the optimum's size: toulbar2 computes in whole numbers."""
 
 
 class Exported:
-    """A problem without repeats as toulbar2's: a function per table, and a variable per set of layouts of a tensor."""
+    """A problem without repeats for toulbar2: a function per table, and a variable per tensor, over its sets of
+    layouts.
+    """
 
     def __init__(self, part: Part, unit: float) -> None:
         assert not part.repeats
@@ -55,8 +57,8 @@ class Exported:
             self.problem.AddFunction(scope, scaled.ravel().tolist())
 
     def _add_tensor(self, number: int, tensor: Tensor) -> None:
-        """A tensor exists in the produced layout and in at most two more, each made from another of them; it is
-        enough to look at layouts that somebody asks for, as no path of conversions costs less than the conversion.
+        """A tensor exists in the produced layout and in at most two more, each made from another of them. Only layouts
+        that a reader asks for matter, because no path of conversions costs less than the direct conversion.
         """
         asked = sorted({*tensor.fixed, *(int(layout) for read in tensor.reads for layout in read.layouts)})
         sets, costs = [], []

@@ -1,4 +1,4 @@
-"""The note on sizes that no 8 divides tells what the step really takes less without them."""
+"""The note on sizes not divisible by 8 states how much less time the step takes without them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def told(plan: Plan) -> list[str]:
 
 
 def test_the_step_is_as_much_shorter_as_is_told(tmp_path: Path) -> None:
-    """Of what is summed, which is not padded."""
+    """For the summed dimension, which is not padded."""
     odd, even = planned(tmp_path, 30000, 1021), planned(tmp_path, 30000, 1024)
     (note,) = told(odd)
     assert "rows of 1,021 numbers are slow, as no 8 divides that: with 1,024 the step" in note
@@ -42,7 +42,9 @@ def test_the_step_is_as_much_shorter_as_is_told(tmp_path: Path) -> None:
 
 
 def test_padded_columns_take_what_is_copied_more(tmp_path: Path) -> None:
-    """The weight is written twice and read, the cotangent of the result so too, that of the weight copied."""
+    """The weight is written twice and read, and so is the gradient of the result. The gradient of the
+    weight is copied.
+    """
     odd, even = planned(tmp_path, 30001), planned(tmp_path, 30008)
     assert not told(odd)
     copied = 2 * 30008 * (3 * 1024 + 3 * 4096 + 2 * 1024)

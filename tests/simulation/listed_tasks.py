@@ -1,4 +1,4 @@
-"""A device's tasks of a plan's step, listed as a test says."""
+"""A device's tasks of a plan's step, for a given selection of iterations and passes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from unity_dsl.simulation.task_list import TaskList
 
 
 def listed(plan: Plan, machine: Machine, library: Library, which: Listed = EVERY) -> tuple[TaskList, TaskGraph]:
-    """What is listed, by default every iteration and every pass, and the graph of the step that follows from it. Raises
-    NotAlikeError where what is listed does not stand for what is left out.
+    """The listed tasks, by default those of every iteration and every pass, and the graph of the step built from them.
+    Raises NotAlikeError if the listed tasks do not represent those that are left out.
     """
     simulated, schedule, prices = as_simulated(plan, machine, library)
     tasks, held = device_tasks(simulated, schedule, prices, {}, which)

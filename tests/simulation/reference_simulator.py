@@ -1,6 +1,6 @@
-"""A simulation of task graphs in exact steps of time: what runs is looked for among all tasks, again after each step.
+"""A simulation of task graphs with exact times. After each step in time, it searches all tasks for those that can run.
 
-It shares nothing with the simulator but `Task`. Quadratic in tasks, and slower.
+It shares nothing with the simulator but `Task`. It is quadratic in tasks, and slower.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from unity_dsl.simulation.hardware import Hardware
 from unity_dsl.simulation.task import COMPUTE, Task, TaskGraph
 
 Resource = tuple[str, int, int]
-"""Kind, device, level: kinds are "time", which is never short, "compute" and "link"."""
+"""Kind, device and level of a resource. The kinds are "time", which is unlimited, "compute" and "link"."""
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Times:
 
 @dataclass
 class _Activity:
-    """A launch or a task, with the stages that it still has: in each it needs amounts of resources, at once."""
+    """A launch or a task, with its remaining stages. A stage needs amounts of several resources at the same time."""
 
     task: int
     is_launch: bool
@@ -50,7 +50,7 @@ class ReferenceSimulator:
                 self._pass_time()
         return self.times
 
-    # What can happen now. Each says whether it did.
+    # What can happen now. Each method returns whether it did.
 
     def _finish(self) -> bool:
         for activity in self.active:
@@ -102,7 +102,7 @@ class ReferenceSimulator:
         self.active.append(_Activity(i, False, list(stages)))
 
     def _pass_time(self) -> None:
-        """Until an activity has all that it needs of a resource."""
+        """Advances until an activity has all that it needs of a resource."""
         needs = [
             (activity.stages[0], resource, self._rate(resource))
             for activity in self.active
@@ -123,7 +123,7 @@ class ReferenceSimulator:
             return 1 - Fraction(self.hardware.slowdown)
         return Fraction(1)
 
-    # What is known of a task.
+    # Properties of a task.
 
     def _launch(self, task: Task) -> Fraction:
         return task.launches * Fraction(self.hardware.launch_seconds)

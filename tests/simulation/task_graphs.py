@@ -1,4 +1,4 @@
-"""Random task graphs and hardware, of small whole numbers, in which much happens at once."""
+"""Random task graphs and hardware with small whole numbers, so that many events coincide."""
 
 from __future__ import annotations
 

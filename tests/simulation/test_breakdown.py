@@ -1,4 +1,4 @@
-"""What a step is spent on, against integrals over time of the simulated intervals."""
+"""The breakdown of a step's time, against integrals over the simulated intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulator against one in exact steps of time, against cases worked out by hand, and against laws."""
+"""The simulator against one with exact times, against cases worked out by hand, and against laws."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def test_times_are_those_of_exact_steps(graph: TaskGraph, on: Hardware) -> None:
 
 
 def test_collectives_of_two_groups_share_a_link() -> None:
-    """Until 1 the first is alone, until 5 both have half, then the second has the rest. Latency is not stretched."""
+    """Until 1 the first has the link alone, until 5 both have half, then the second has it alone. Latency is not
+    stretched.
+    """
     timeline = run([collective("a", 0.0, 3.0), collective("b", 1.0, 4.0)])
     np.testing.assert_array_equal(timeline.start, [0.0, 0.0])
     np.testing.assert_array_equal(timeline.end, [5.0, 7.0])
@@ -73,7 +75,9 @@ def test_collectives_of_one_group_run_in_order() -> None:
 
 
 def test_a_collective_that_crosses_nodes_uses_both_levels_at_once() -> None:
-    """Level 0 is shared from 1.5 until the other has its 1 s at 3.5; level 1 takes until 6, and ends the collective."""
+    """Level 0 is shared from 1.5 until the other has had its 1 s at 3.5. Level 1 takes until 6, and ends the
+    collective.
+    """
     crossing = replace(collective("a", 0.0, 0.0), seconds=6.0, traffic=(Traffic(0, 2.0), Traffic(1, 4.5)))
     assert run([crossing, collective("b", 1.5, 1.0)]).end.tolist() == [6.0, 3.5]
     busier = replace(crossing, traffic=(Traffic(0, 4.0), Traffic(1, 4.5)))
@@ -83,7 +87,9 @@ def test_a_collective_that_crosses_nodes_uses_both_levels_at_once() -> None:
 
 
 def test_a_gather_ahead_of_its_use_hides() -> None:
-    """The second layer's gather runs beside the first layer's kernel, the third's until the second's kernel ends."""
+    """The second layer's gather overlaps with the first layer's kernel. The third's runs until the second's kernel
+    ends.
+    """
     gather = [collective("a", 1.0, 1.0), collective("a", 1.0, 2.0), collective("a", 1.0, 4.0)]
     tasks = [gather[0], gather[1], kernel(4.0, 0), gather[2], kernel(4.0, 1), kernel(1.0, 3)]
     timeline = run(tasks)
@@ -117,7 +123,7 @@ def test_launches_add_to_compute_on_a_cpu() -> None:
 
 
 def test_what_a_step_is_spent_on() -> None:
-    """A kernel, a collective of which half is exposed, and the optimizer, with nothing between launch and start."""
+    """A kernel, a partly exposed collective and the optimizer, with no time between launch and start."""
     update = replace(kernel(2.0, 0, 1), name="optimizer")
     timeline = run([kernel(3.0), collective("a", 4.0, 1.0), update], Hardware(0.0))
     spent = timeline.spent()
@@ -128,14 +134,14 @@ def test_what_a_step_is_spent_on() -> None:
 
 
 def test_a_kernel_that_waits_stops_the_one_thread_of_a_cpu() -> None:
-    """The second collective is issued behind the kernel that waits for the first: nothing overlaps."""
+    """The second collective is issued after the kernel that waits for the first: nothing overlaps."""
     tasks = [collective("a", 0.0, 5.0, launches=1), kernel(2.0, 0), collective("b", 0.0, 4.0, launches=1)]
     assert run(tasks, Hardware(1.0, host_computes=True)).end.tolist() == [6.0, 8.0, 13.0]
     assert run(tasks, Hardware(1.0)).end.tolist() == [10.0, 12.0, 10.0]
 
 
 def test_a_collective_slows_kernels_down() -> None:
-    """For 4 s the kernel has a quarter of its speed, then 5 s of work are left."""
+    """For 4 s the kernel runs at a quarter of its speed; then 5 s of work are left."""
     tasks = [collective("a", 1.0, 3.0), kernel(6.0)]
     assert run(tasks, Hardware(0.0, slowdown=0.75)).end.tolist() == [4.0, 9.0]
     assert run(tasks, Hardware(0.0, slowdown=1.0)).end.tolist() == [4.0, 10.0]
@@ -180,8 +186,8 @@ def test_no_step_is_shorter_than_its_bound(graph: TaskGraph, on: Hardware) -> No
 
 
 def test_the_bound_is_reached() -> None:
-    """By kernels in a row, by a chain over channels, by a link that is never idle, by kernels that nothing can be done
-    beside before the first and behind the last of them, by two channels of which one waits for the other.
+    """By kernels in a row, a chain over channels, and a link that is never idle. Also by communication before and after
+    kernels that nothing can overlap with, and by two channels, one of which waits for the other.
     """
     row = TaskGraph([kernel(2.0), kernel(3.0), collective("a", 1.0, 1.0)])
     assert lower_bound(row, IDEAL) == LowerBound(5.0, 3.0, 1.0)
@@ -199,7 +205,9 @@ def test_the_bound_is_reached() -> None:
 
 
 def test_what_a_task_reads_is_launched_and_done_before_it() -> None:
-    """The host comes to the last kernel after 5 s, which takes 4; if that came first, it would be done after 5."""
+    """The host reaches the last kernel, which takes 4 s, after 5 s. If this kernel came first, it would be done after 5
+    s.
+    """
     tasks = [kernel(1.0, launches=2), kernel(1.0, launches=2), replace(kernel(4.0, launches=1), reads=(0, 1))]
     assert lower_bound(TaskGraph(tasks), Hardware(1.0)).seconds == 9.0
     assert lower_bound(TaskGraph(tasks), Hardware(1.0, host_computes=True)).seconds == 11.0
@@ -209,7 +217,7 @@ def test_what_a_task_reads_is_launched_and_done_before_it() -> None:
 @settings(max_examples=60, deadline=None, print_blob=True)
 @given(task_graphs(most_tasks=5), hardware)
 def test_no_order_of_tasks_is_shorter_than_their_bound(graph: TaskGraph, on: Hardware) -> None:
-    """By all orders in which each task is listed behind those that it waits for."""
+    """For all orders in which each task is listed behind those that it waits for."""
     bound, tasks = lower_bound(graph, on).seconds, graph.tasks
     for order in permutations(range(len(tasks))):
         place = {number: position for position, number in enumerate(order)}
@@ -221,7 +229,7 @@ def test_no_order_of_tasks_is_shorter_than_their_bound(graph: TaskGraph, on: Har
 @settings(max_examples=150, print_blob=True)
 @given(task_graphs(most_levels=1), hardware)
 def test_a_link_is_idle_only_when_nobody_uses_it(graph: TaskGraph, on: Hardware) -> None:
-    """The times in which a link is used add up to the seconds of traffic through it."""
+    """The time during which a link is in use equals the seconds of traffic through it."""
     timeline = simulate(graph, on)
     used: dict[tuple[int, int], list[tuple[float, float]]] = {}
     work: Counter[tuple[int, int]] = Counter()
@@ -277,7 +285,7 @@ def test_exposed_communication_is_counted_between_events(graph: TaskGraph, on: H
 @settings(max_examples=150, print_blob=True)
 @given(task_graphs(), hardware)
 def test_memory_over_time(graph: TaskGraph, on: Hardware) -> None:
-    """What is held after every event, its most, and at the end what was held before and what is not freed."""
+    """Memory after every event, its peak, and at the end the initial memory plus what is not freed."""
     timeline = simulate(graph, on)
     for device in (0, 1):
         use = timeline.memory(device)
@@ -300,7 +308,7 @@ def test_memory_over_time(graph: TaskGraph, on: Hardware) -> None:
 
 
 def test_who_stands_at_the_peak() -> None:
-    """A collective's buffer and the second kernel's result are there together, the first kernel's operand is gone."""
+    """The peak has a collective's buffer and the second kernel's result; the first kernel's operand is freed."""
     tasks = [
         replace(kernel(2.0), allocated=4.0, freed=3.0),
         replace(collective("a", 0.0, 4.0), allocated=2.0),

@@ -1,4 +1,4 @@
-"""What a step exposes of launches, sums of gradients and gathers of weights, against a step counted by hand."""
+"""The exposed fractions of launches, gradient sums and weight gathers in a step, against a step counted by hand."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def kernel(seconds: float, after: tuple[int, ...] = (), launches: int = 1) -> Ta
 
 
 def test_a_step_counted_by_hand() -> None:
-    """A launch takes 1 s. Kernels run from 1 to 5, 5 to 6, and from 9 on, behind the gather that begins with the sum's
-    end at 8; the sum of gradients from 5 to 8 is covered for one second, the gather from 8 to 9 not at all. The device
-    waits for the first of three launches alone, 1 s of the 11.
+    """A launch takes 1 s. Kernels run from 1 to 5, from 5 to 6, and from 9 on, behind the gather that starts when the
+    sum ends at 8. The sum of gradients from 5 to 8 is overlapped for one second, the gather from 8 to 9 not at all. The
+    device waits for the first of three launches only, 1 s of the 11.
     """
     tasks = (
         kernel(4.0),
@@ -48,7 +48,7 @@ def test_a_step_counted_by_hand() -> None:
 
 
 def test_values_of_some_paths() -> None:
-    """`h` of two iterations travels for 2 s each and `y` for 3 s, one after the other; a kernel covers 1 s of `h`."""
+    """`h` of two iterations is sent for 2 s each and `y` for 3 s, one after the other. A kernel overlaps 1 s of `h`."""
     travelling = [replace(collective(2.0, (), Purpose.VALUES), place=f"layer.{number}.h") for number in range(2)]
     other = replace(collective(3.0, (), Purpose.VALUES), place="y", phase=Phase.FORWARD)
     timeline = simulate(TaskGraph((kernel(1.0, launches=0), *travelling, other)), Hardware(0.0))
@@ -59,13 +59,13 @@ def test_values_of_some_paths() -> None:
 
 
 def test_devices_that_wait_for_their_hosts() -> None:
-    """Three launches of 1 s of kernels that take 0.1 s: the last runs from 3 on, what ran before is behind launches."""
+    """Three launches of 1 s, and kernels of 0.1 s. The last kernel starts at 3 s; all before it is behind launches."""
     found = exposure_of(simulate(TaskGraph((kernel(0.1),) * 3), Hardware(1.0)), Exposure())
     assert (found.launches, found.devices) == pytest.approx((1.0, 0.1 / 3.1))
 
 
 def test_a_host_that_is_behind_at_first() -> None:
-    """Kernels of 0.1, 0.1, 5 and 1 s: from the third on, which runs from 3 to 8, the host is ahead."""
+    """Kernels of 0.1, 0.1, 5 and 1 s. From the third on, which runs from 3 to 8 s, the host is ahead."""
     tasks = (kernel(0.1), kernel(0.1), kernel(5.0), kernel(1.0))
     found = exposure_of(simulate(TaskGraph(tasks), Hardware(1.0)), Exposure())
     assert (found.launches, found.devices) == pytest.approx((3 / 4, 6 / 9))
@@ -82,7 +82,9 @@ def test_of_what_a_step_does_not_have_nothing_is_known() -> None:
 
 
 def test_what_travels_backwards_counted_by_hand() -> None:
-    """Kernels run from 0 to 2, behind a collective from 5 to 6, and for one of the two seconds of the next."""
+    """Kernels run from 0 to 2 s, behind a collective from 5 to 6 s, and during one of the two seconds of the next
+    collective.
+    """
     tasks = (
         kernel(2.0),
         collective(3.0, (0,), Purpose.VALUES),

@@ -1,4 +1,4 @@
-"""Steps of which alike iterations are listed once against the same steps with every iteration listed."""
+"""Steps that list identical iterations once, against the same steps with every iteration listed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CASES = [
     for model, strategy, recompute, micro_batches in product(
         ("gpt2", "llama3_8b", "vit_l16", "bert_large"), STRATEGIES, ("none", "all"), (1, 3, 12)
     )
-    if micro_batches == 1 or model != "bert_large"  # whose loss is no sum over the examples of a batch
+    if micro_batches == 1 or model != "bert_large"  # its loss is not a sum over the examples of a batch
 ]
 SELECTED = [
     *(("gpt2", "zero", "all", 12), ("gpt2", "data_parallel", "none", 1), ("llama3_8b", "random:1", "none", 3)),
@@ -36,7 +36,7 @@ SELECTED = [
 
 
 def planned(model: str, strategy: str, recompute: str, micro_batches: int) -> tuple[Plan, Machine, Library]:
-    """A plan of 44 layers, of 64 KiB or more."""
+    """A plan of a model with 44 layers, of 64 KiB or more each."""
     request = Request(
         EXAMPLES / f"{model}.udl",
         {"layers": 44, "d": 64, "b": 4 * max(3, micro_batches)},

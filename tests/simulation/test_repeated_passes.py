@@ -1,4 +1,4 @@
-"""Steps of which alike passes of micro-batches are listed once against the same steps with every pass listed."""
+"""Steps that list identical passes of micro-batches once, against the same steps with every pass listed."""
 
 from __future__ import annotations
 
@@ -56,8 +56,9 @@ def test_copies_of_passes_are_the_tasks_that_each_would_list(case: tuple[str, st
 
 
 def step(*, longer: float = 0.0, left: float = 0.0, behind: int = 0) -> tuple[list[Task], RepeatedPass]:
-    """Three passes of two tasks, each of which reads the first task and one of its own, then a task that reads the last
-    one. The third pass takes longer, all but the first leave bytes, or the task reads one so many before.
+    """Three passes of two tasks, then a task that reads the last one. Each pass reads the first task and one of its
+    own. The third pass takes `longer`, all but the first leave bytes, or the last task reads a task `behind` places
+    earlier.
     """
     tasks = [Task("first", "", Phase.FORWARD, 1.0), Task("second", "", Phase.BACKWARD, 1.0, reads=(0,))]
     for number in (2, 4):

@@ -1,4 +1,4 @@
-"""Tasks of training steps against the emitted programs: the collectives they run, the memory they hold, their price."""
+"""Tasks of training steps against the emitted programs: the collectives they run, their memory, their price."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def collectives(graph: TaskGraph, phase: Phase) -> Counter[str]:
 def test_tasks_are_what_the_program_does(
     example: str, strategy: str, precision: str, tmp_path: Path, pool: RankPool
 ) -> None:
-    """The collectives that it runs, and within 10 % the storages that are alive at once, on the rank with the most."""
+    """The program's collectives, and within 10 % the storages that are alive at once, on the rank with the most."""
     compare(request(example, strategy, precision=precision), tmp_path / "out", pool)
 
 
@@ -133,7 +133,7 @@ def test_tasks_of_micro_batches_are_what_the_program_does(
 def test_tasks_of_other_buckets_are_what_the_program_does(
     bucket_mib: int, sums: int, tmp_path: Path, pool: RankPool
 ) -> None:
-    """Gradients of 1, 4, 4 and 1 MiB, each behind that of a bias."""
+    """Gradients of 1, 4, 4 and 1 MiB, each after that of a bias."""
     sizes = {"d": 256, "h": 1024, "layers": 4}
     wanted = replace(request("mlp", "data_parallel"), settings=sizes)
     compiled = compile_model(wanted)
@@ -161,8 +161,8 @@ def compare_plan(compiled: Compilation, wanted: Request, out: Path, pool: RankPo
 
 @pytest.mark.parametrize("example", of_the_day(sorted(path.stem for path in EXAMPLES.glob("*.udl")), 5))
 def test_what_a_step_takes_it_gives_back(example: str) -> None:
-    """The memory at the end is that at the start, and at no time less; tasks wait for earlier ones, and run behind
-    what they read.
+    """Memory at the end equals that at the start, and is never lower. Tasks wait for earlier ones, and run after what
+    they read.
     """
     for recompute in ("none", "all"):
         graph = tasks_of(compile_model(request(example, "random:7", precision="bf16", recompute=recompute)))
@@ -184,7 +184,9 @@ def test_one_call_for_several_concatenations_reads_what_all_join(tmp_path: Path)
 
 
 def test_a_step_that_waits_for_its_launches_is_at_its_bound() -> None:
-    """Of tables on some of the devices, in place of whose results others have zeros: all launches come one by one."""
+    """Tables are on some of the devices, and the others get zeros in place of their results: all launches come one by
+    one.
+    """
     machine = load_machine("dgx-h100")
     found = compile_model(
         Request(EXAMPLES / "xdl_unity.udl", machine="dgx-h100", devices=64, settings={"b": 512}, strategy="auto")
@@ -205,7 +207,7 @@ def gives_back(graph: TaskGraph) -> None:
 
 
 def read_when_made(graph: TaskGraph) -> None:
-    """On a GPU, where kernels and collectives run beside each other. Operators' backward passes read what was made."""
+    """On a GPU, where kernels and collectives overlap. Backward passes of operators read values that have been made."""
     timeline = simulate(graph, Hardware(1e-6))
     for number, task in enumerate(graph.tasks):
         assert all(0 <= other < number for other in task.reads)
@@ -215,7 +217,9 @@ def read_when_made(graph: TaskGraph) -> None:
 
 
 def test_a_step_of_micro_batches_is_as_many_passes_and_one_update() -> None:
-    """Gradients that are whole on each device are summed once, those that are kept in slices for each."""
+    """Gradients that are whole on each device are summed once. Those that are kept in slices are summed
+    in every pass.
+    """
     one, four = (compile_model(request("mlp", "data_parallel", micro_batches=count)) for count in (1, 4))
     forward = [sum(task.phase is Phase.FORWARD for task in tasks_of(compiled).tasks) for compiled in (one, four)]
     assert forward[1] == 4 * forward[0] > 0
@@ -229,15 +233,15 @@ def test_a_step_of_micro_batches_is_as_many_passes_and_one_update() -> None:
     ]
     summed = [sum(task.sent for task in graph.tasks if task.name == "reduce_scatter") for graph in found]
     assert summed[1] == pytest.approx(4 * summed[0]) and summed[0] > 0
-    # One bucket holds what a pass brings: it is sent when the next one begins, that of the last when all is through.
+    # One bucket holds the gradients of a pass. It is sent when the next pass starts, and the last one at the end.
     sent = [collectives(found[1], phase)["reduce_scatter_tensor"] for phase in (Phase.FORWARD, Phase.BACKWARD)]
     assert sent == [3, 1]
 
 
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 def test_kernels_of_operators_take_what_they_are_priced_at(precision: str) -> None:
-    """On one device, in a model of which every operator computes something in the backward pass as well, and reads no
-    value that another one reads in the same type of its own.
+    """On one device, for a model in which every operator also has backward work, and no two operators read the same
+    cast of a value.
     """
     compiled = compile_model(request("mlp", "data_parallel", devices=1, precision=precision))
     machine = load_machine("local")
@@ -247,8 +251,8 @@ def test_kernels_of_operators_take_what_they_are_priced_at(precision: str) -> No
 
 
 def test_what_is_kept_of_a_plan_is_that_of_its_passes() -> None:
-    """Steps of one plan with other passes and sizes of buckets, simulated one after the other: each is the step that is
-    simulated where nothing is kept.
+    """Steps of one plan with different passes and bucket sizes, simulated one after the other. Each equals the step
+    that is simulated with an empty cache.
     """
     plan = compile_model(Request(EXAMPLES / "bert_unity.udl", machine="dgx-h100", devices=8)).plan
     library, machine = load_library(), load_machine("dgx-h100")

@@ -1,4 +1,4 @@
-"""The text of a step: every task once, alike iterations as one block, labels of what is waited for."""
+"""The text of a step: every task once, identical iterations as one block, labels for dependencies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_step_reads_as_it_did(example: str, strategy: str, golden: Callable[[P
 
 
 def test_every_task_of_a_step_without_loops_has_a_line() -> None:
-    """Its name and its stream, but for views; what it waits for stands before it."""
+    """A line has the task's name and stream; views have no line. The tasks it waits for stand before it."""
     timeline = simulated("dlrm", "zero")
     lines = [line for line in step_lines(timeline) if re.match(r" *\d", line)]
     tasks = [task for task in timeline.graph.tasks if task.launches or task.seconds]
@@ -46,7 +46,7 @@ def test_every_task_of_a_step_without_loops_has_a_line() -> None:
 
 
 def test_gradients_of_a_loop_are_summed_up() -> None:
-    """As many buckets as the step sends."""
+    """The text shows as many sums of buckets as the step sends."""
     timeline = simulated("gpt2", "data_parallel")
     sent = Counter(t.name for t in timeline.graph.tasks if t.purpose is Purpose.GRADIENTS and t.channel != COMPUTE)
     text = "\n".join(step_lines(timeline))

@@ -1,8 +1,9 @@
 """Traces against the rules of the trace-event format and of Perfetto, and against the timelines that they show.
 
-The rules are those of "Trace Event Format" (Chrome) and perfetto.dev/docs/faq: an object with `traceEvents`; each event
-has `ph`, `name` and `pid`; X events have `tid`, `ts` and `dur` in microseconds, C events numbers in `args`, M events no
-time; slices of a thread nest or follow each other. Perfetto takes process and thread 0 for the idle ones.
+The rules are those of "Trace Event Format" (Chrome) and perfetto.dev/docs/faq. A trace is an object with
+`traceEvents`, and each event has `ph`, `name` and `pid`. X events have `tid`, `ts` and `dur` in microseconds, C events
+numbers in `args`, M events no time. Slices of a thread nest or follow each other. Perfetto takes process and thread 0
+for the idle ones.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Event = dict[str, Any]
 
 
 def events_of(timeline: Timeline) -> dict[str, list[Event]]:
-    """Events by `ph`, each with what the format asks of it."""
+    """Events by `ph`, each checked for what the format requires."""
     document = json.loads(render_trace(timeline))
     assert document.keys() == {"displayTimeUnit", "traceEvents"}
     found: dict[str, list[Event]] = {"M": [], "X": [], "C": []}
@@ -45,14 +46,14 @@ def events_of(timeline: Timeline) -> dict[str, list[Event]]:
 
 
 def nanoseconds(microseconds: float) -> int:
-    """As Perfetto reads a time."""
+    """A time as Perfetto reads it."""
     return round(microseconds * 1000)
 
 
 @settings(max_examples=200, print_blob=True)
 @given(task_graphs(), hardware)
 def test_slices_of_a_thread_never_overlap(graph: TaskGraph, on: Hardware) -> None:
-    """Also at times that are no whole nanoseconds."""
+    """Also at times that are not whole nanoseconds."""
     timeline = simulate(graph, Hardware(on.launch_seconds / 3e6, on.host_computes, on.slowdown))
     threads = defaultdict(list)
     for event in events_of(timeline)["X"]:
@@ -99,7 +100,7 @@ def test_the_counter_shows_what_is_held(graph: TaskGraph, on: Hardware) -> None:
         counts[event["pid"]][event["ts"]] = event["args"]["bytes"]
     for process, values in counts.items():
         use = timeline.memory(process - 1)
-        nanoseconds = [round(time * 1e9) for time in use.times.tolist()]  # which a trace does not divide
+        nanoseconds = [round(time * 1e9) for time in use.times.tolist()]  # the resolution of a trace
         last = dict(zip(nanoseconds, use.held.tolist(), strict=True))
         assert list(values.values()) == list(last.values())
         assert list(values) == sorted(values)

@@ -1,4 +1,4 @@
-"""The most that a plan holds: that of all tasks of its step, by parts, the same wherever it is told."""
+"""Peak memory of a plan: that of all tasks of its step, divided into parts, and equal wherever it is reported."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ DEEP = {"layers": 15}
 def test_iterations_that_stand_for_others_hold_what_all_do(
     example: str, settings: dict[str, int], recompute: str, micro_batches: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of all tasks, listed one by one. What waits in a bucket for gradients of others is left out: of models this small
-    it is all of them.
+    """Against the peak of all tasks, listed one by one. Without bucketing, since in models this small all gradients
+    would wait in a bucket.
     """
     monkeypatch.setattr(step_memory, "FULL", 0)
     machine = load_machine("dgx-h100")
@@ -53,8 +53,8 @@ def test_iterations_that_stand_for_others_hold_what_all_do(
 
 
 def test_parts_of_what_is_held() -> None:
-    """Of plans drawn by chance: the parts add up to the peak of their tasks, gradients are none when the loss is
-    computed and all of them while the weights are updated, and no plan that fits is told to be beyond the memory.
+    """For random plans: the parts add up to the peak of their tasks. There are no gradients when the loss is computed,
+    and all of them while the weights are updated. No plan that fits is reported as beyond the memory.
     """
     machine, seen = load_machine("local"), set()
     for seed in range(12):
@@ -80,7 +80,7 @@ def test_parts_of_what_is_held() -> None:
 def test_a_plan_that_does_not_fit_is_refused_and_every_command_tells_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`plan.json`, the summary, `explain` and `compare` tell one number, which decides whether it fits."""
+    """`plan.json`, the summary, `explain` and `compare` report one number, which decides whether the plan fits."""
     model, out = str(EXAMPLES / "gpt2.udl"), str(tmp_path / "out")
     asked = [model, "--preset", "small", "--devices", "2", "--machine", "dgx-h100", "--json"]
     assert run([*asked, "-o", out]) == 0

@@ -1,4 +1,4 @@
-"""What is kept at the end of a forward pass against what a program holds: its state, and what autograd really keeps."""
+"""Predicted memory at the end of a forward pass against a program: its state, and the tensors that autograd saves."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def held(
 
 
 def kept(plan: Plan, library: Library) -> Memory:
-    """What a plan keeps at the end of the forward pass."""
+    """Memory of a plan at the end of the forward pass."""
     return predict_memory(
         plan.model,
         plan.graph,
@@ -71,7 +71,7 @@ TENSOR = 8 * 16 * 4
 
 
 def test_state_is_counted_as_it_is_stored(build: Build, library: Library) -> None:
-    """A gradient and two moments beside every parameter, slices where it is kept in slices."""
+    """Every parameter has a gradient and two moments, in slices if the parameter is stored in slices."""
     for mesh, pins, part in ((ONE, (), 1), (TWO, (), 1), (TWO, ("w_in=S0", "layer.w=S1"), 2), (FOUR, ("*w*=S0",), 4)):
         found = held(build, library, MODEL, mesh, "data_parallel" if not pins else "auto", *pins)
         assert (found.parameters, found.gradients) == (WEIGHTS / part, WEIGHTS / part), (mesh, pins)
@@ -92,25 +92,25 @@ model m[b = 8, classes = 4]
 
 
 def test_what_is_run_again_keeps_what_enters_it_and_one_iteration(build: Build, library: Library) -> None:
-    """relu's result is four tensors of every layer, in the memory of its operand. What is doubled is four more, which
-    only a variable holds while a layer is run again. exp's result and the target are freed by then.
+    """In every layer, relu's result is four tensors, in the memory of its operand. Doubling the operand adds four more,
+    which only a variable holds while a layer is recomputed. exp's result and the target are freed by then.
     """
     for mesh, part in ((ONE, 1), (TWO, 2), (FOUR, 4)):
         for text, inside in ((DEEP, 4), (DEEP.replace("relu(", "relu(2 * "), 4 + 4)):
             before = held(build, library, text, mesh).activations
             again = held(build, library, text, mesh, recompute=["layer"]).activations
             end = TENSOR // part + TENSOR  # exp's result, and the target whole: its slice is a view of it
-            assert before == TENSOR + (4 + 5 * 4) * TENSOR // part + end  # so is that of the first x
-            once = TENSOR + (4 + inside) * TENSOR // part  # the first x, an input, enters whole
+            assert before == TENSOR + (4 + 5 * 4) * TENSOR // part + end  # the slice of the first x is a view too
+            once = TENSOR + (4 + inside) * TENSOR // part  # the first x, an input, is whole at the entry
             assert again == max(once, TENSOR + 4 * TENSOR // part + end), (
                 "a layer again, or the end of the forward pass"
             )
 
 
 def test_iterations_that_are_kept_are_gone_when_others_run_again(build: Build, library: Library) -> None:
-    """Of DEEP, four tensors of each layer that is kept at the end of the forward pass, with exp's result and target;
-    or the whole of another layer when that is run again, without those. What enters the first layer that is kept counts
-    with both.
+    """At the end of the forward pass, DEEP holds four tensors of each layer that is kept, exp's result and the target.
+    While another layer is recomputed, it holds that whole layer but not the latter two. The operand of the first kept
+    layer counts in both.
     """
     for mesh, part in ((ONE, 1), (TWO, 2)):
         for text, inside in ((DEEP, 4), (DEEP.replace("relu(", "relu(2 * "), 8)):
@@ -130,8 +130,8 @@ def test_iterations_that_are_kept_are_gone_when_others_run_again(build: Build, l
 
 
 def test_activations_are_what_the_backward_pass_reads(build: Build, library: Library) -> None:
-    """The result of every relu, which the next layer or the loss reads too, in slices of the batch; the input and the
-    target whole, since their slices are views of them.
+    """The result of every relu, which the next layer or the loss also reads, in slices of the batch. The input and the
+    target are whole, because their slices are views of them.
     """
     for mesh, part in ((ONE, 1), (TWO, 2), (FOUR, 4)):
         assert held(build, library, MODEL, mesh).activations == 4 * TENSOR / part + 2 * TENSOR
@@ -143,8 +143,8 @@ def test_what_leads_to_no_weight_is_not_kept(build: Build, library: Library) -> 
 
 
 def test_a_tensor_in_two_layouts_is_kept_in_both(build: Build, library: Library) -> None:
-    """The cut h for one product, the whole one for the other: its slices come from a long product, and go into two
-    large ones, which are divided in different ways.
+    """h in slices for one product, whole for the other. A long product makes its slices, and two large products read
+    them, which are divided in different ways.
     """
     text = """
 model m[b = 8192]
@@ -171,7 +171,7 @@ EXAMPLES = [
 
 
 def program(example: str, path: Path, devices: int, strategy: str, precision: str = "f32") -> Memory:
-    """Write the program of an example; what is predicted of it."""
+    """Writes the program of an example, and returns its predicted memory."""
     file = folder("examples") / f"{example}.udl"
     request = Request(file, preset="small", precision=precision, devices=devices, strategy=strategy)
     made = compile_model(request)
@@ -186,8 +186,8 @@ def program(example: str, path: Path, devices: int, strategy: str, precision: st
 def test_activations_are_those_that_autograd_keeps(
     example: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every storage that torch saves, once, to the byte; those of parameters left out. In bf16 a CPU keeps less of
-    `F.layer_norm`, and of native attention, than a GPU: examples with one of them are compared in float32.
+    """Every storage that torch saves, counted once, to the byte, without parameters. In bf16 a CPU saves less for
+    `F.layer_norm` and for native attention than a GPU. Examples with one of them are compared in float32.
     """
     monkeypatch.setattr(torch.nn.functional, "rms_norm", rms_norm)
     memory = program(example, tmp_path / "out", 1, "auto", precision)
@@ -198,6 +198,6 @@ def test_activations_are_those_that_autograd_keeps(
 
 @pytest.mark.parametrize("example", ["bert_unity", "digits", "dlrm", "gpt2", "lstm_lm"])
 def test_activations_of_a_divided_batch(example: str, pool: RankPool, tmp_path: Path) -> None:
-    """A slice keeps the whole that it is a view of."""
+    """A saved slice keeps the whole tensor of which it is a view."""
     memory = program(example, tmp_path / "out", 2, "data_parallel")
     assert pool.run(ranks.activations, str(tmp_path / "out"), ranks=2) == [memory.activations] * 2

@@ -61,7 +61,7 @@ CHAINED = """model m[n = 1]
 
 
 def test_a_copy_of_a_weight_made_of_a_copy_costs_what_the_search_found(build: Build, library: Library) -> None:
-    """Only the gradient of a copy of what is stored is summed in buckets."""
+    """Only gradients of a copy that is made from the stored weight are summed in buckets."""
     model, chained = build(CHAINED), 0
     for seed in range(16, 24):
         machine = random_machine(Random(f"copies {seed}"))
@@ -92,7 +92,7 @@ PLACED = """model m[n = 1]
 
 @pytest.mark.parametrize(("places", "most"), [("000", 3), ("110", 2), ("010", 2), ("012", 1)])
 def test_the_busiest_device_counts(places: str, most: int, tmp_path: Path, library: Library) -> None:
-    """Of three equal products on single devices, as many as one of these has."""
+    """Three equal products run on single devices. The cost counts those on the busiest device."""
     (tmp_path / "model.udl").write_text(PLACED)
     pins = [f"{name}=@{place}" for name, place in zip(("first", "second", "third"), places, strict=True)]
     request = Request(tmp_path / "model.udl", devices=4, mesh=(4,), pins=["w*=I", *pins])

@@ -1,4 +1,4 @@
-"""The part of the gradients that a plan sums, against the bytes of the collectives that a simulated step sends."""
+"""The fraction of the gradients that a plan sums, against the bytes of collectives in a simulated step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ BYTES = 3 * 2 * 64 * 32 * 4 + 16 * 32 * 4
 
 
 def bytes_of_sums(plan: Plan, library: Library) -> float:
-    """An all-reduce of n bytes over two devices sends all of them from each, a reduce-scatter half of them."""
+    """Bytes of gradients that are summed. Over two devices, an all-reduce of n bytes sends n from each, a
+    reduce-scatter n / 2.
+    """
     tasks = [task for task in step_tasks(plan, MACHINE, library).tasks if task.purpose is Purpose.GRADIENTS]
     assert {task.name for task in tasks} <= {"all_reduce", "reduce_scatter"}
     return sum(task.sent * (1 if task.name == "all_reduce" else 2) for task in tasks if task.device == 0)

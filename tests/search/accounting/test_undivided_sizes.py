@@ -1,4 +1,4 @@
-"""What a plan says of sizes that keep an axis whole, 25 heads and 197 positions, and what a pin on one is told."""
+"""Notes on sizes that leave an axis undivided (25 heads, 197 positions), and refusals of pins on such axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan says of operators that devices repeat as no division of them is proved, and what `check` says of it."""
+"""Notes on operators that devices repeat because no division is proved, and what `check` reports about them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def test_an_operator_that_every_device_repeats_is_told_with_the_term_and_its_pla
 
 
 def test_one_that_may_be_divided_is_not_told_of(tmp_path: Path) -> None:
-    """Along its batch; nor are devices that do not divide any of the sizes, or one device."""
+    """It is divided along its batch. Nothing is reported either if the devices divide none of the sizes, or for one
+    device.
+    """
     assert not undivided(request(tmp_path, "turned"))
     assert not undivided(request(tmp_path, "mirror", devices=7))
     assert not undivided(request(tmp_path, "mirror", devices=1))

@@ -1,4 +1,4 @@
-"""Which gathered weights are gathered again: the cheapest that leave enough memory, against all subsets."""
+"""Which gathered weights are re-gathered: the cheapest set that leaves enough memory, against all subsets."""
 
 from __future__ import annotations
 

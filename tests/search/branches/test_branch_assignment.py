@@ -1,4 +1,4 @@
-"""Assignments of branches against all that there are: what is saved is what is told, and near the most possible."""
+"""Assignments of branches against all possible ones: the saving is as reported, and near the maximum."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from unity_dsl.search.branches.series_parallel import decompose
 
 
 def between(source_and_join: int, branches: list[list[int]]) -> list[list[int]]:
-    """The reads of a step 0, chains of numbered steps, and a last step that reads the end of each."""
+    """Predecessors of each step: a step 0, chains of numbered steps, and a last step that reads the end
+    of each chain.
+    """
     before: list[list[int]] = [[] for _ in range(source_and_join + 1)]
     for chain in branches:
         for first, second in zip([0, *chain], chain, strict=False):
@@ -23,7 +25,7 @@ def between(source_and_join: int, branches: list[list[int]]) -> list[list[int]]:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_region_of_chains(seed: int) -> None:
-    """By longest processing time the fullest coordinate takes at most 4/3 of the least possible (Graham 1969)."""
+    """With longest processing time first, the fullest coordinate takes at most 4/3 of the minimum (Graham 1969)."""
     rng, told = Random(seed), f"seed {seed}"
     lengths = [rng.randint(1, 3) for _ in range(rng.randint(2, 5))]
     numbers = iter(range(1, 1 + sum(lengths)))
@@ -49,7 +51,9 @@ def test_a_region_of_chains(seed: int) -> None:
 
 
 def chains(**changes: object) -> Steps:
-    """Three branches of 4, 3 and 2 seconds between steps of 1, of which the first two read one weight if so told."""
+    """Three branches of 4, 3 and 2 seconds between steps of 1 second. `changes` replaces fields, such as the weights
+    read.
+    """
     times = [1.0, 4.0, 3.0, 2.0, 1.0]
     given: dict[str, object] = {"planned": times, "there": times, "weights": [frozenset[str]()] * 5}
     given |= {"moved": lambda groups: 0.0, **changes}
@@ -79,7 +83,7 @@ def test_what_is_moved_must_be_less_than_what_is_saved() -> None:
 
 
 def test_one_long_branch_is_no_region_but_its_branches_are() -> None:
-    """Beside a branch of two halves, which take 10 seconds each, one of 1 second: the halves are worth more apart."""
+    """A branch of two halves of 10 seconds each, next to a branch of 1 second: separating the halves saves more."""
     before = [[], [0], [1], [1], [2, 3], [0], [4, 5]]
     times = [1.0, 1.0, 10.0, 10.0, 1.0, 1.0, 1.0]
     steps = Steps(times, times, [frozenset()] * 7, lambda groups: 0.0)

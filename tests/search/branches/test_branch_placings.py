@@ -1,4 +1,4 @@
-"""Plans with branches on disjoint devices, against the cheapest of all plans that place the branches so."""
+"""Plans with branches on disjoint devices, against the cheapest plan with the same placement of branches."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ model towers[b = 64, d = 16]
   right = linear(relu(linear(relu(linear(z, v1)), v2)), v3)
   loss mse(left * right, target)
 """
-"""Of sizes at which a step is mostly launches."""
+"""Sizes at which launches dominate a step."""
 
 
 def test_the_cheapest_plan_with_these_branches(build: Build, library: Library) -> None:
-    """Searched next to the plan without branches, of which each is known."""
+    """The search in the neighbourhood of the plan without branches finds the optimum of each placement."""
     model, machine = build(TOWERS), load_machine("dgx-h100")
     search = searching(model, [FOUR], machine, library)
     point, least = cheapest_point(search), []
@@ -60,7 +60,9 @@ def test_the_cheapest_plan_with_these_branches(build: Build, library: Library) -
 def test_branches_whose_devices_would_wait_for_each_other_are_not_taken(
     build: Build, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A simulator that finds collectives in different orders refuses a plan, and the search goes on without it."""
+    """The simulator refuses plans whose devices reach collectives in different orders, and the search continues without
+    them.
+    """
     model, machine = build(TOWERS), load_machine("dgx-h100")
     placed = searching(model, [FOUR], machine, library)
     assert any(node.placement for node in found(placed).graph.nodes())

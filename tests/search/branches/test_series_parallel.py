@@ -1,4 +1,4 @@
-"""Series-parallel forms against the graphs themselves: no dependency is lost, and none added where none must be."""
+"""Series-parallel forms against their graphs: no dependency is lost, and none is added without need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unity_dsl.search.branches.series_parallel import Leaf, Parallel, Series, Tr
 
 
 def orders(tree: Tree) -> set[tuple[int, int]]:
-    """The pairs of steps of which a form says that the first comes before the second."""
+    """The pairs of steps that a form orders, the first before the second."""
     if isinstance(tree, Leaf):
         return set()
     found = set().union(*map(orders, tree.parts))
@@ -22,7 +22,7 @@ def orders(tree: Tree) -> set[tuple[int, int]]:
 
 
 def closure(before: list[list[int]]) -> set[tuple[int, int]]:
-    """All pairs of steps of which the second depends on the first, by depth-first search."""
+    """All pairs in which the second step depends on the first, by depth-first search."""
     found = set()
     for step in range(len(before)):
         left = list(before[step])
@@ -34,7 +34,9 @@ def closure(before: list[list[int]]) -> set[tuple[int, int]]:
 
 
 def has_n(order: set[tuple[int, int]], steps: int) -> bool:
-    """Whether a < b, c < b and c < d for steps of which no other pair is comparable: then no form has the order."""
+    """Whether some steps have a < b, c < b and c < d, and no other comparable pair. No form then has exactly this
+    order.
+    """
 
     def apart(a: int, b: int) -> bool:
         return (a, b) not in order and (b, a) not in order
@@ -51,7 +53,7 @@ def has_n(order: set[tuple[int, int]], steps: int) -> bool:
 
 
 def drawn(rng: Random, steps: int) -> Tree:
-    """A form of that many steps drawn by chance, in order."""
+    """A random form of `steps` steps, in order."""
     numbers = iter(range(steps))
 
     def make(count: int, series: bool) -> Tree:
@@ -77,7 +79,7 @@ def test_series_parallel_graphs_keep_their_order(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_any_graph(seed: int) -> None:
-    """Of a graph without an N nothing is added, of another as much as makes it a series somewhere."""
+    """A graph without an N gets no further dependency. Any other graph gets some, which make part of it a series."""
     rng = Random(1000 + seed)
     steps = rng.randint(2, 12)
     before = [sorted(other for other in range(step) if rng.random() < 0.25) for step in range(steps)]
@@ -89,7 +91,7 @@ def test_any_graph(seed: int) -> None:
 
 
 def test_an_inception_block() -> None:
-    """Four branches between a stem and a join, two of which are alike."""
+    """Four branches between a stem and a join, two of them equal."""
     tree = decompose([[], [0], [0], [2], [0], [4], [5], [0], [1, 3, 6, 7], [8]])
     branches = Parallel(
         (Leaf(1), Series((Leaf(2), Leaf(3))), Series((Leaf(4), Leaf(5), Leaf(6))), Leaf(7)),

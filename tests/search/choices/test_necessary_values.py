@@ -1,4 +1,4 @@
-"""Necessary values of random and-or graphs against all their extractions, and of the cells of a model."""
+"""Necessary values of random and-or graphs, and of the cells of a model, against all extractions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import pytest
 from unity_dsl.search.choices.necessary_values import Makers, necessary_values
 
 Chosen = Mapping[str, frozenset[str]]
-"""What the operator reads that makes a value."""
+"""For each value, what the operator that makes it reads."""
 
 
 def extractions(makers: Makers, root: str) -> Iterator[frozenset[str]]:
-    """What each extraction computes, by brute force: every choice of a maker for every value, without circles."""
+    """The values that each extraction computes, by brute force: every choice of a maker for every value, without
+    cycles.
+    """
 
     def extended(
         chosen: Mapping[str, frozenset[str]], pending: tuple[str, ...]
@@ -39,7 +41,7 @@ def extractions(makers: Makers, root: str) -> Iterator[frozenset[str]]:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_random_graphs(seed: int) -> None:
-    """No circles: what is read stands before, so that every choice is an extraction."""
+    """Acyclic graphs: makers read earlier values only, so every choice is an extraction."""
     draw = random.Random(seed)
     names = [f"v{number}" for number in range(draw.randint(3, 9))]
     makers = {
@@ -55,7 +57,7 @@ def test_random_graphs(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_random_circles(seed: int) -> None:
-    """Values that may be made of each other: what is called necessary is computed by all extractions."""
+    """Values that may be made from each other: all extractions compute every value that is called necessary."""
     draw = random.Random(seed)
     names = [f"v{number}" for number in range(draw.randint(3, 7))]
     makers = {
@@ -72,6 +74,6 @@ def test_random_circles(seed: int) -> None:
 
 
 def test_way_around() -> None:
-    """`x` is read on either way to the root, by other values: no maker of the root has an operand of all in common."""
+    """`x` is read on both ways to the root, through different values: the makers of the root share no operand."""
     makers = {"x": [{"given"}], "a": [{"x"}], "b": [{"x"}], "root": [{"a"}, {"b"}]}
     assert necessary_values(makers, ["root"]) == {"x", "root"}

@@ -1,4 +1,4 @@
-"""The configurations of an operator around some, against those that brute force picks out of all."""
+"""The configurations of an operator around given ones, against those that brute force picks from all."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_what_is_around_some_configurations(library: Library, build: Build) -> N
 
 
 def test_tables_of_several_prices_share_configurations(library: Library, build: Build) -> None:
-    """Of two machines they are those that are found for each alone; what they take differs."""
+    """Two machines that share configurations get those that are found for each alone; the prices differ."""
     proved, nodes = ProvedConfigurations(library, ShardingTheorems(library)), build(MODEL).graph.steps
     machines = [load_machine(name) for name in ("dgx-a100", "summit")]
     for node in (step for step in nodes if isinstance(step, Node)):
@@ -87,7 +87,7 @@ def test_an_operator_that_has_none_of_them_has_all(library: Library, build: Buil
 
 
 def test_numbers_of_roles_are_the_same_in_every_process(library: Library, build: Build) -> None:
-    """Also where strings have other hashes: processes tell each other what plans do by them."""
+    """Also if strings have other hashes: processes use these numbers to describe plans to each other."""
     script = (
         "from unity_dsl.graph.layout import Partial, Shard; from unity_dsl.graph.layout_typing import Along, Uniformly;"
         "from unity_dsl.search.choices.axis_choices import role_number;"

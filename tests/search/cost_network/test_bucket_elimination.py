@@ -68,7 +68,7 @@ def test_impossible_is_infinite() -> None:
 
 
 def test_a_variable_without_values_bounds_no_table() -> None:
-    """It joins eight large ones: an empty array of these dimensions is none that NumPy makes."""
+    """It joins eight large variables: NumPy cannot make even an empty array of these dimensions."""
     sizes = [0, *[3000] * 8]
     factors = [Factor((0, other), np.zeros((0, 3000))) for other in range(1, 9)]
     with pytest.raises(TooLarge):
@@ -98,7 +98,7 @@ def test_a_power_is_the_shortest_path_of_that_length(count: int, size: int, seed
 
 @given(st.integers(1, 9), st.integers(1, 6), st.integers(0, 10**6))
 def test_a_power_of_states_that_are_left_or_entered_only(count: int, size: int, seed: int) -> None:
-    """States that no step enters, or none leaves, are between no two steps: the power is that of all states."""
+    """States that no step enters, or none leaves, lie between no two steps. The power equals that over all states."""
     rng = np.random.default_rng(seed)
     steps = rng.integers(0, 20, (3, size, size)).astype(float)
     steps[:, rng.random(size) < 0.4] = np.inf

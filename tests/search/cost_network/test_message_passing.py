@@ -1,4 +1,4 @@
-"""Bounds hold: the relaxation is below the optimum, and what it excludes is in no plan within the gap."""
+"""Bounds are valid: the relaxation is below the optimum, and what it excludes is in no plan within the gap."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unity_dsl.search.cost_network.shared_conversions import SharedCost
 
 
 def random_network(seed: int) -> Network:
-    """Some links go through fewer keys than values, some values have two keys, some pairs do not fit."""
+    """A random network. Some links have fewer keys than values, some values have two keys, some pairs do not fit."""
     rng = np.random.default_rng(seed)
     network = Network()
     for variable in range(rng.integers(1, 6)):
@@ -33,7 +33,7 @@ def random_network(seed: int) -> Network:
 
 
 def best_with(network: Network) -> tuple[float, list[np.ndarray]]:
-    """The optimum, and per value of each variable the optimum with it, by trying everything."""
+    """The optimum, and the optimum given each value of each variable, by trying everything."""
     tables = [link.table() for link in network.links]
     found = [np.full(size, np.inf) for size in network.sizes]
     for values in product(*map(range, network.sizes)):
@@ -76,7 +76,9 @@ def test_trees_are_bounded_tightly() -> None:
 
 @pytest.mark.parametrize("impossible", [0, 1, 2])
 def test_what_is_impossible_elsewhere_lowers_no_bound_of_a_hub(impossible: int) -> None:
-    """A tensor of two layouts with two readers; one value of an end fits nothing that the end is linked to."""
+    """A tensor with two layouts and two readers. One value of one end does not fit the variable that the end is linked
+    to.
+    """
     rng, network = np.random.default_rng(impossible), Network()
     for variable in range(4):
         network.add(rng.random(2), f"v{variable}")

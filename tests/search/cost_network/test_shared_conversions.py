@@ -1,4 +1,4 @@
-"""What a shared tensor costs, against trying every choice of a produced layout and two further ones."""
+"""The cost of a shared tensor, against every choice of a produced layout and two further ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAYOUTS = 4
 
 
 def random_cost(rng: np.random.Generator) -> SharedCost:
-    """Of a produced layout some first steps are cheaper, half of the time."""
+    """Random prices. In half of the cases some first steps from a produced layout are cheaper."""
     direct = rng.integers(1, 20, (LAYOUTS, LAYOUTS)).astype(float)
     np.fill_diagonal(direct, 0.0)
     between = closed(direct)
@@ -32,7 +32,7 @@ def random_cost(rng: np.random.Generator) -> SharedCost:
 
 
 def random_end(rng: np.random.Generator) -> Table:
-    """Some layouts are excluded, not all."""
+    """Random costs of an end. Some layouts are excluded, but not all."""
     end = rng.integers(0, 30, LAYOUTS).astype(float)
     end[(rng.random(LAYOUTS) < 0.3) & (np.arange(LAYOUTS) != rng.integers(LAYOUTS))] = np.inf
     return end
@@ -60,7 +60,7 @@ def totals(cost: SharedCost, root: Table, readers: list[Table]) -> dict[tuple[in
 
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(-4, 4))
 def test_the_least_with_each_layout_at_each_end(seed: int, count: int, impossible: int) -> None:
-    """Of end `impossible`, if there is one, all layouts are excluded."""
+    """All layouts of end `impossible` are excluded, if that end exists."""
     rng = np.random.default_rng(seed)
     cost, root, readers = random_cost(rng), random_end(rng), [random_end(rng) for _ in range(count)]
     if 0 <= impossible <= count:
@@ -101,7 +101,7 @@ def test_every_choice_within_a_price_is_found(seed: int, count: int, few: int) -
 
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 5), st.booleans())
 def test_a_group_costs_what_each_of_its_numbers_does(seed: int, count: int, readers: int, partial: bool) -> None:
-    """Ends outside of the group have the least of all numbers; a number with an excluded end is impossible."""
+    """Ends outside of the group get the minimum over all members. A member with an excluded end is impossible."""
     rng = np.random.default_rng(seed)
     cost = random_cost(rng)
     if partial:

@@ -1,4 +1,4 @@
-"""The optimum of random problems against trying everything: any prices, sharing, repeats, captured values."""
+"""Optima of random problems against trying everything: any prices, sharing, repeats, captured values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LAYOUTS = 4
 def random_tensor(
     rng: np.random.Generator, produced: Port, reads: list[Port], ends: bool, impossible: float = 0.0
 ) -> Tensor:
-    """With some conversions that are `impossible`, each as likely as that."""
+    """A random tensor. Each conversion is infeasible with probability `impossible`."""
     direct = rng.integers(1, 20, (LAYOUTS, LAYOUTS)).astype(float)
     if impossible:
         direct[rng.random(direct.shape) < impossible] = np.inf
@@ -38,8 +38,8 @@ def random_tensor(
 def random_part(
     rng: np.random.Generator, count: int, *, body: bool = False, repeat: Part | None = None, impossible: float = 0.0
 ) -> Part:
-    """Variables in a row, each reading tensors of some before; a body enters at the first two and exits at the last.
-    What a repeat leaves may be in some layouts only.
+    """A random chain of variables, each reading tensors of earlier ones. A body enters at the first two and exits at
+    the last. Results of a repeat may be limited to some layouts.
     """
     costs = [rng.integers(0, 15, rng.integers(1, 4)).astype(float) for _ in range(count)]
     if body:
@@ -83,7 +83,7 @@ def tensor_cost(tensor: Tensor, values: tuple[int, ...], most: int) -> float:
 
 
 def span(tensor: Tensor, root: int, held: tuple[int, ...]) -> float:
-    """The cheapest way to make the held layouts one after another."""
+    """The least cost of making the held layouts one after another."""
     best = np.inf if held else 0.0
     for last in held:
         rest = tuple(layout for layout in held if layout != last)
@@ -105,7 +105,7 @@ def layouts_at(ports: tuple[Port, ...], values: tuple[int, ...]) -> tuple[int, .
 
 
 def least(part: Part, most: int, steadily: bool = False) -> float:
-    """By trying everything; of a body, once per pair of layouts at its ends."""
+    """The least cost by trying everything; a body is solved once per pair of layouts at its ends."""
     tables = [repeat_table(repeat, most, steadily) for repeat in part.repeats]
     best = np.inf
     for values in assignments(part):
@@ -138,7 +138,7 @@ def repeat_table(repeat: Repeat, most: int, steadily: bool) -> dict[tuple[tuple[
 
 
 def solved_cost(part: Part, solved: Solved) -> float:
-    """What a plan costs, its iterations included, with their ends fitting together."""
+    """The cost of a plan with its iterations, whose ends must fit together."""
     cost = own_cost(part, solved.values, 2)
     for repeat, iterations in zip(part.repeats, solved.repeats, strict=True):
         assert len(iterations) == repeat.count
@@ -163,8 +163,8 @@ def some_domain(rng: np.random.Generator, part: Part) -> Domains:
 
 
 def check(part: Part, rng: np.random.Generator) -> bool:
-    """The optimum is what trying everything finds, at once or by bounds. Whether more than two held layouts would have
-    been cheaper.
+    """Checks that the optimum, solved at once or by bounds, is what trying everything finds. Returns whether more than
+    two held layouts would have been cheaper.
     """
     expected = least(part, 2)
     with pytest.MonkeyPatch.context() as patch:
@@ -217,7 +217,7 @@ def test_repeats_and_captured_values() -> None:
 
 
 def test_repeats_with_conversions_that_there_are_not() -> None:
-    """A layout may be left by an iteration from which none leads to those that all iterations can keep."""
+    """An iteration may leave a layout from which none of the layouts that all iterations can keep is reachable."""
     possible, seeds = 0, of_the_day(range(160), 80)
     print(f"UNITY_SAMPLE={SAMPLE}: {seeds}")
     for seed in seeds:
@@ -250,7 +250,7 @@ def test_iterations_that_all_do_the_same() -> None:
 
 
 def test_powers_that_grow_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then iterations that all do the same are found, and never called optimal without proof."""
+    """The search then finds iterations that are all equal, and never calls them optimal without proof."""
     monkeypatch.setattr(exact, "LARGEST_POWER", 0)
     for seed in range(12):
         rng = np.random.default_rng(seed)
@@ -282,7 +282,9 @@ def test_tables_that_grow_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_bound_far_below_every_plan() -> None:
-    """The end of a gap is not exactly the best plan's cost where the bound is millions of times larger than either."""
+    """If the bound is millions of times larger than the best cost, rounding keeps the end of the gap from equalling
+    that cost.
+    """
     for seed in range(40):
         rng = np.random.default_rng(seed)
         part = random_part(rng, int(rng.integers(2, 6)))

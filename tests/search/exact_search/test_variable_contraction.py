@@ -1,4 +1,4 @@
-"""Parts without the variables that hang on others, against the parts with them."""
+"""Parts without the variables that depend on others, against the full parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LAYOUTS = 5
 
 @pytest.mark.parametrize("seed", range(60))
 def test_the_rest_costs_the_same(seed: int) -> None:
-    """And its best values, with those of what was taken out, are the best of all."""
+    """Its best values, together with those of the contracted variables, are the optimum."""
     rng = np.random.default_rng(seed)
     body = random_part(rng, int(rng.integers(3, 5)), body=True) if seed % 3 == 0 else None
     part = random_part(rng, int(rng.integers(2, 6)), repeat=body)
@@ -77,7 +77,7 @@ def test_what_hangs_on_one_other_is_part_of_its_cost() -> None:
 
 
 def test_a_contracted_price_between_tensors_of_other_layouts_is_bounded() -> None:
-    """In a body, a chain from a carried tensor to one with fewer layouts: their numbers do not fit each other."""
+    """In a body: a chain from a carried tensor to one with fewer layouts, so layout numbers do not match."""
     rng = np.random.default_rng(2)
     few = 2
     entry, exit_, left = (
@@ -96,7 +96,7 @@ def test_a_contracted_price_between_tensors_of_other_layouts_is_bounded() -> Non
 
 
 def test_a_reader_that_may_ask_for_nothing_of_a_tensor_that_is_made() -> None:
-    """Nothing is a number of its readers and none of its producer. The producer and one reader have no choice."""
+    """The layout "nothing" exists for readers, not for the producer. The producer and one reader have no choice."""
     rng = np.random.default_rng(3)
     made, asked = LAYOUTS, LAYOUTS + 1
     prices = np.zeros((asked, asked))

@@ -1,4 +1,4 @@
-"""Models, and files of plans for them."""
+"""Models, and plan files for them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Planned = Callable[..., Compilation]
 
 @pytest.fixture
 def planned(tmp_path: Path) -> Planned:
-    """`planned(text of a model, data of a plan, devices)`: the plan of the file, without fusions."""
+    """`planned(model text, plan data, devices)`: a compilation with the plan of the file, without fusions."""
 
     def plan(model: str, data: object, devices: int, **choices: Any) -> Compilation:
         (tmp_path / "model.udl").write_text(model)

@@ -1,4 +1,4 @@
-"""What Galvatron exports, for models whose layers are alike."""
+"""Galvatron's export format, for models with equal layers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 
 def config(layers: int = 4, *, batch: int = 16, chunks: int = 2, **changed: Any) -> dict[str, Any]:
-    """The plan of its test of data parallelism (four layers, 16 examples as two micro-batches), changed."""
+    """The plan of Galvatron's test of data parallelism (four layers, 16 examples as two micro-batches),
+    with changes.
+    """
     ones, zeros = ",".join("1" * layers), ",".join("0" * layers)
     return {
         "pp_deg": 1,

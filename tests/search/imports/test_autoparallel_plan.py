@@ -1,4 +1,4 @@
-"""Plans of autoparallel in both of its formats: what is placed is placed so, and what does not fit is told."""
+"""Plans of autoparallel in both of its formats: placements are applied, and what does not fit is reported."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ FSDP = {
     "tangents_1": "RR",
     "mm_2": "P(sum)P(sum)",
 }
-"""As it chooses: parameters in slices on every axis, the batch as well."""
+"""A typical choice of autoparallel: parameters and batch in slices on every axis."""
 
 
 def saved(placements: dict[str, Any], mesh: tuple[int, ...] = (2, 2)) -> dict[str, Any]:
-    """The solution as its `save_solution` writes it."""
+    """A solution as autoparallel's `save_solution` writes it."""
     return {"version": 1, "mesh_shape": list(mesh), "mesh_dim_names": None, "placements": placements}
 
 
@@ -43,7 +43,7 @@ def node(name: str, placement: str, shape: list[int], phase: str = "forward") ->
 
 
 def placed(plan: Plan) -> tuple[list[str], list[str]]:
-    """The layouts of the weights, and of products as they are made."""
+    """The layouts of the weights, and those in which products are made."""
     graph = plan.graph
     weights = [str(graph.values[weight.value.name].produced) for weight in graph.graph.weights]
     nodes = [planned for planned in graph.nodes() if planned.node.instance.name == "linear"]
@@ -58,7 +58,7 @@ def test_fsdp(planned: Planned) -> None:
 
 
 def test_tensor_parallelism(planned: Planned) -> None:
-    """Columns, then rows, whose product is a sum."""
+    """Columns, then rows; the second product is a sum."""
     wanted = {**FSDP, "primals_1": "RS(0)", "primals_2": "RS(1)", "mm": "S(0)S(1)", "mm_1": "S(0)P(sum)"}
     assert placed(planned(FOUR, saved(wanted), 4).plan) == (["I,S0", "I,S1"], ["S0,S1", "S0,P"])
 
@@ -99,7 +99,7 @@ def test_leading_dimensions_are_one_in_a_matrix_product(planned: Planned) -> Non
 
 
 def test_iterations_are_written_out(planned: Planned) -> None:
-    """Four layers of two weights and the head: nine of each."""
+    """Four layers of two weights, and the head: nine weights and nine products."""
     names = [*(f"primals_{number}" for number in range(1, 11)), "mm", *(f"mm_{number}" for number in range(1, 9))]
     found = planned(LAYERS, saved(dict.fromkeys(names, "S(0)"), (4,)), 4)
     assert stored_layouts(found) == {"head": "S0", "layer.*.v": "S0", "layer.*.w": "S0"}

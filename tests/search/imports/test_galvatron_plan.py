@@ -1,4 +1,4 @@
-"""Plans of Galvatron: those of its tests and its documentation, and what each number does."""
+"""Plans of Galvatron: those of its tests and documentation, and the meaning of each number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .galvatron_export import config
 
 
 def stored(plan: Plan) -> dict[str, str]:
-    """The layouts of weights, those of the first iteration of `layer`."""
+    """The layouts of weights; those of `layer` are of its first iteration."""
     (segment,) = (step for step in plan.graph.steps if hasattr(step, "runs"))
     inside = segment.runs[0].body
     found = {weight.value.name: inside.values[weight.value.name].produced for weight in inside.graph.weights}
@@ -44,7 +44,9 @@ def test_data_parallelism_is_that_of_the_strategies(kind: str, same: str, planne
 
 
 def test_tensor_parallelism_over_neighbours_and_over_others(planned: Planned) -> None:
-    """Columns and rows of a layer by hand: v along its outputs, w along its inputs; the head is whole."""
+    """Columns and rows of a layer by hand: v is divided along its outputs, w along its inputs, and the
+    head is whole.
+    """
     inner = planned(LAYERS, config(tp_sizes_enc="2,2,2,2", default_dp_type="ddp"), 4).plan
     assert inner.mesh.degrees == (2, 2) and stored(inner) == {"v": "I,S0", "w": "I,S1", "head": "I,I"}
     others = config(tp_sizes_enc="2,2,2,2", tp_consecutive_flags="0,0,0,0", default_dp_type="ddp")
@@ -87,7 +89,7 @@ GOLDEN = config(
     pp_division="14,14",
     vtp=2,
 )
-"""What its own test of the search expects for a llama of 28 layers on 8 devices."""
+"""What Galvatron's test of its search expects for a llama of 28 layers on 8 devices."""
 
 
 @pytest.mark.parametrize(

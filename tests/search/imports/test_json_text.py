@@ -55,7 +55,7 @@ def test_values_are_those_of_json_and_spans_are_theirs() -> None:
 
 
 def test_text_that_is_no_json_is_refused_with_its_place() -> None:
-    """Whatever is changed: it is read as Python's reader does, or both refuse it."""
+    """After any change, the text is read as Python's reader reads it, or both refuse it."""
     rng, refused = Random(SAMPLE), 0
     for number in range(2000):
         text = json.dumps(drawn(rng))
@@ -72,7 +72,7 @@ def test_text_that_is_no_json_is_refused_with_its_place() -> None:
             continue
         try:
             assert plain(parsed(changed)) == wanted, f"UNITY_SAMPLE={SAMPLE}: {number}: {changed}"
-        except InputError as error:  # a name twice, a number of many digits
+        except InputError as error:  # a duplicate name, a number of too many digits
             message = error.diagnostic.message
             assert "twice" in message or "value is missing" in message, f"UNITY_SAMPLE={SAMPLE}: {changed}: {message}"
     assert refused > 500
@@ -101,7 +101,7 @@ def test_what_is_said(text: str, said: str, line: int, column: int) -> None:
 
 
 def test_what_is_not_a_number_is_one_there() -> None:
-    """Costs of what cannot be."""
+    """Costs of infeasible choices."""
     first, second, third = plain(parsed("[NaN, Infinity, -Infinity]"))
     assert isnan(first) and second == float("inf") == -third
 

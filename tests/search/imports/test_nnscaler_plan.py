@@ -1,4 +1,4 @@
-"""Plans of nnScaler: those of its tests, and what each partition does."""
+"""Plans of nnScaler: those of its tests, and the meaning of each partition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COPY: Part = (-1, -1)
 
 
 def config(*partitions: list[tuple[Part, int]], mesh: tuple[int, int] = (1, 4), stages: int = 1) -> dict[str, Any]:
-    """As autodist saves it; numbers of operators begin at 2, as they do in its tests."""
+    """A plan as autodist saves it. Numbers of operators begin at 2, as in nnScaler's tests."""
     descs = [[number, [[list(at), count] for at, count in parts]] for number, parts in enumerate(partitions, 2)]
     stage = {"partition_descs": descs, "recompute_groups": [], "mesh_desc": list(mesh), "analysis": {}}
     desc = {"spmd_descs": [stage] * stages, "recompute_groups": [], "mesh_desc": list(mesh)}
@@ -24,7 +24,7 @@ def config(*partitions: list[tuple[Part, int]], mesh: tuple[int, int] = (1, 4), 
 
 
 PUBLISHED = config([(COPY, 4)], [((0, 0), 4)], [((0, 0), 4)], [((0, 0), 4)])
-"""The plan of its test of replicated and partitioned operators in one stage."""
+"""The plan of nnScaler's test of replicated and partitioned operators in one stage."""
 
 
 def configurations(plan: Plan) -> list[list[str]]:
@@ -43,7 +43,7 @@ def test_the_published_plan(planned: Planned) -> None:
 
 
 def test_columns_rows_and_sums(planned: Planned) -> None:
-    """By hand: linear(x, v) by outputs, relu as that is, linear(h, w) by its inputs, which is a sum."""
+    """By hand: linear(x, v) by outputs, relu likewise, linear(h, w) by its inputs, which gives a sum."""
     plan = planned(FOUR, config([((1, 0), 4)], [((0, 1), 4)], [((1, 1), 4)], [((0, 0), 4)]), 4).plan
     assert layouts(plan)[:3] == [("R", "S0", "S1"), ("S1", "S1"), ("S1", "S1", "P")]
 
@@ -100,7 +100,7 @@ def test_what_does_not_fit_is_told(data: object, devices: int, code: str, said: 
 
 
 def test_fused_operators_do_what_those_did_that_they_stand_for(planned: Planned) -> None:
-    """A product and its bias along the batch, though along the outputs they would cost less."""
+    """A product and its bias stay divided along the batch, though along the outputs they would cost less."""
     model = FOUR.replace("b = 8, d = 16", "b = 64, d = 2048").replace("linear(x, v)", "linear(x, v) + bias")
     model = model.replace("  weight w:", "  weight bias: f32[2 * d] ~ zeros\n  weight w:")
     plan = planned(model, config(*[[((0, 0), 4)]] * 5), 4, shipped_rules=True).plan

@@ -1,4 +1,4 @@
-"""Which format a file is of, and files that are of none."""
+"""Detection of a file's format, and files of no known format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models extracted from e-graphs compute what the model does: by NumPy in float64, from the operators' declarations."""
+"""Models extracted from e-graphs compute what the model computes: in float64 with NumPy, from the declarations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ...sampling import of_the_day
 
 ALGEBRAS = Algebras(ShippedRules(shipped_sources(), library()))
 TRIED = 12
-"""Extractions of a model that are evaluated."""
+"""Number of extractions that are evaluated per model."""
 
 
 def drawn(algebra: Algebra, rng: Random) -> dict[str, tuple[int, ...]]:

@@ -1,7 +1,7 @@
 """The joint search equals the exhaustive one: every extraction of the e-graphs, each with its own best layouts.
 
-What the layouts of a model cost at best is found by the search of the model alone, and for the smallest models by
-trying all plans.
+The best layouts of a model are found by the search of that model alone, and for the smallest models by trying all
+plans.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PEAK = dict.fromkeys(("f64", "f32", "bf16", "f16"), 1e9)
 SLOW_HOST = Machine("slow host", "cpu", PEAK, 1e9, 1e9, 1.0, 1.0, 1.0, ())
 """A launch takes a second."""
 MOST = 400
-"""Extractions of a model that are tried one by one."""
+"""Number of extractions of a model that are tried one by one, at most."""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def algebras(library: Library) -> Algebras:
 
 
 def random_model(rng: Random) -> str:
-    """A few operators of kinds that rules speak of, on matrices; some of them in a repeat."""
+    """A few matrix operators of kinds that rules match, some of them in a repeat."""
     rows, columns = rng.choice((2, 4)), rng.choice((2, 4))
     weights: list[str] = []
 
@@ -96,13 +96,13 @@ def random_model(rng: Random) -> str:
 
 
 def least(model: Model, prices: Prices) -> Optimum:
-    """What the layouts of one model cost at best."""
+    """The optimal layouts of one model."""
     part = build_problem(model, prices, Restriction()).part
     return optimise(part, everything(part))
 
 
 def joint(algebra: Algebra, prices: Prices, own: Optimum) -> JointOptimum:
-    """The best that costs less than the model as it is written."""
+    """The best extraction that costs less than the model as written."""
     problem = build_problem(algebra.model, prices, Restriction(), algebra=algebra.graphs)
     return search_joint(problem, algebra, own.cost)
 
@@ -113,7 +113,7 @@ def every_extraction(algebra: Algebra) -> list[Chosen]:
 
 
 def drawn(rng: Random, build: Build, algebras: Algebras, machine: Machine, most: int, repeats: bool) -> Algebra:
-    """What rules make of a model, one that has few enough extractions."""
+    """A random model's algebra with few enough extractions."""
     while True:
         text = random_model(rng)
         if repeats or "repeat" not in text:
@@ -135,7 +135,7 @@ def test_joint_equals_every_extraction_with_its_best_layouts(
     variants = [extracted(algebra, chosen) for chosen in every_extraction(algebra)]
     every = [least(variant.model, prices) for variant in variants if variant is not None]
     found, cheapest = joint(algebra, prices, own), min(one.cost for one in every)
-    # Ties between extractions are broken by a price for each rule, which is less than this.
+    # Ties between extractions are broken by a price per rule, which is less than this.
     assert found.bound <= cheapest + 1e-8
     assert min(found.cost, own.cost) >= min(one.bound for one in every) - 1e-8, f"seed {seed}"
     if found.exact and all(one.exact for one in every):
@@ -143,7 +143,7 @@ def test_joint_equals_every_extraction_with_its_best_layouts(
 
 
 def test_small_problems_are_searched_exactly(build: Build, library: Library, algebras: Algebras) -> None:
-    """Of others a bound is told: where layouts of a repeat and its algebra are too many together."""
+    """Larger ones get a bound: those with too many combinations of a repeat's layouts and its algebra."""
     for seed in range(10):
         rng = Random(seed)
         machine = random_machine(rng)
@@ -174,7 +174,7 @@ def test_joint_equals_all_plans_of_every_extraction(
 
 
 def test_the_plan_is_of_the_model_that_rules_made(build: Build, library: Library, algebras: Algebras) -> None:
-    """One launch costs a second: a bias added within `linear` saves one forward and none is dearer."""
+    """A launch costs a second: a bias added within `linear` saves one forward, and nothing becomes more expensive."""
     model = build(BIASED)
     plain = search(model, Mesh(()), SLOW_HOST, library)
     plan = search(model, Mesh(()), SLOW_HOST, library, algebras=algebras)
@@ -184,7 +184,7 @@ def test_the_plan_is_of_the_model_that_rules_made(build: Build, library: Library
 
 
 def test_the_model_as_it_is_written_is_another_plan(build: Build, library: Library, algebras: Algebras) -> None:
-    """On the mesh of the one that rules made: the search tries whether its step is shorter."""
+    """It is on the mesh of the plan that rules made. The search tries whether its step is shorter."""
     model, own = build(BIASED), replace(algebras, found={}, chosen={})
     space = SearchSpace(SLOW_HOST, library, ShardingTheorems(library), algebras=own)
     found = solve(model, (Mesh(()),), space)
@@ -196,8 +196,8 @@ def test_the_model_as_it_is_written_is_another_plan(build: Build, library: Libra
 def test_another_search_begins_with_the_plan_of_a_large_problem(
     build: Build, library: Library, algebras: Algebras, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By other prices, and on its mesh: it finds what a search of the whole mesh finds here, and says that no bound is
-    known. With a search that proves something it is not done.
+    """Under other prices, on the plan's mesh: it finds what a search of the whole mesh finds here, and reports that no
+    bound is known. A problem that is small enough for a proof is searched as a whole.
     """
     machine, model = load_machine("dgx-h100"), build(BIASED.replace("4", "64"))
     mesh, known = build_mesh(machine, 8, (2, 2, 2)), dict[Mesh, Found]()
@@ -216,7 +216,7 @@ def test_another_search_begins_with_the_plan_of_a_large_problem(
 
 
 def test_another_search_keeps_the_operators_of_a_plan(build: Build, library: Library, algebras: Algebras) -> None:
-    """It is told of another price: where no launch costs anything, no rule would make the model cheaper."""
+    """The second search has other prices: without launch costs, no rule would make the model cheaper."""
     text = """model m[n = 1]
   input x: f32[8, 4]
   input target: f32[8, 4]

@@ -1,4 +1,4 @@
-"""Which weights a program gathers ahead, by what the simulated step does."""
+"""Which weights a program prefetches, compared with the simulated step."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def test_the_simulated_step_gathers_the_same_ahead(build: Build, library: Librar
 def test_behind_a_loop_only_what_has_a_sum_of_gradients_is_gathered_ahead(
     build: Build, library: Library, held: str, ahead: bool
 ) -> None:
-    """Where every device computes the same, the gradient of what it gathers is cut: its gather is seen."""
+    """If every device computes the same, the gradient of a gathered weight is sliced, not summed: the gather is
+    exposed.
+    """
     machine = load_machine("dgx-a100")
     pins = dict(map(parse_pin, ["head=S0", "first=I", "tied=I", "layer.own=I", f"layer.v={held}", f"y={held}"]))
 

@@ -1,4 +1,4 @@
-"""What a loop takes besides its iterations, against the kernels of the simulated step."""
+"""The price of a loop besides its iterations, against the kernels of the simulated step."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ model m[n = 1]
   weight h: f32[8192, 16384] ~ normal(0.1)
   loss mse(linear(linear(linear(x, w), u), h), target)
 """
-"""Of weights whose gradients fill a bucket each."""
+"""Weights whose gradients fill a bucket each."""
 SEEDS = range(12)
 
 
@@ -67,7 +67,7 @@ def kernels(plan: Plan, machine: Machine, library: Library, *names: str) -> floa
 
 
 def priced(plan: Plan, machine: Machine) -> tuple[float, float]:
-    """Seconds of adding up gradients, and of putting slices together, of the loops of a plan."""
+    """Seconds that the loops of a plan take to add up gradients, and to stack slices."""
     (step,) = (step for step in plan.graph.steps if isinstance(step, PlannedSegment))
     segment, border, mesh = step.segment, step.border, plan.mesh
     added = sum(
@@ -84,7 +84,7 @@ def priced(plan: Plan, machine: Machine) -> tuple[float, float]:
 
 @pytest.mark.parametrize("text", [SCAN, CARRIED])
 def test_a_loop_takes_what_the_simulator_counts(text: str, build: Build, library: Library) -> None:
-    """Of plans drawn by chance, in which what the loop reads is held whole or in slices."""
+    """For random plans, in which the loop's operands are whole or in slices."""
     machine, found = load_machine("dgx-h100"), set()
     for seed in SEEDS:
         plan = search(build(text), FOUR, machine, library, f"random:{seed}")

@@ -1,4 +1,4 @@
-"""What the cost counts of conversions beside products that may run in chunks."""
+"""How the cost counts conversions that decomposed matmuls can overlap with."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ PART = 0.25
 
 
 def planned(build: Build, library: Library, products: float) -> tuple[Plan, float, Machine]:
-    """A plan with tensor parallelism in the second half, rows in slices around it, and what the search minimised."""
+    """A plan, the cost that the search minimised, and the machine. The second half of the plan is tensor parallel, with
+    rows in slices around it.
+    """
     machine = load_machine("dgx-h100").exposing(Exposure(products=products))
     mesh, known = build_mesh(machine, 8, (8,)), dict[Mesh, Found]()
     plan = search(build(MODEL), mesh, machine, library, pins=PINS, known=known)
@@ -51,7 +53,9 @@ def test_the_cost_of_a_plan_is_what_the_search_minimised(build: Build, library: 
 
 
 def test_a_product_hides_as_much_as_it_takes(build: Build, library: Library) -> None:
-    """There and back, of a gather that it reads and of a sum of what it makes, but not more than a part of these."""
+    """Overlap of a gather that a product reads and of a sum of its result, forward and backward. It is limited to the
+    time of the product, and to a fraction of the conversion.
+    """
     plan, _, machine = planned(build, library, PART)
     found = chunked_products(plan.graph, plan.conversions, plan.mesh, library, 2, [])
     assert {found.value.name for found in found.products} == {"h", "y"}

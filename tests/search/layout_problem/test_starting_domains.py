@@ -1,4 +1,4 @@
-"""The small parts of the space that a search begins with."""
+"""The small subspaces that a search begins with."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ model m[b = 4, t = 4, d = 8]
 
 
 def test_whatever_is_pinned_there_is_a_plan_that_divides_nothing_else(build: Build, library: Library) -> None:
-    """The search falls back on it where the tables of everything are too large."""
+    """The search falls back on this plan if the tables of the whole space are too large."""
     model = build(LOOPS)
     prices = prices_on(FOUR, load_machine("dgx-a100"), library, ShardingTheorems(library))
     tried = 0

@@ -1,4 +1,4 @@
-"""What the cost counts of values in repeats that may run in turns."""
+"""How the cost counts values of repeats that allow interleaved execution."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_cost_of_a_plan_is_what_the_search_minimised(build: Build, library: 
 def test_what_travels_there_and_back_is_hidden_in_both_towers(
     shape: tuple[int, int], pin: str, build: Build, library: Library
 ) -> None:
-    """Of all that a plan's conversions take: all else counts, as what is behind the towers."""
+    """All other conversions count in full, such as those behind the towers."""
     machine = load_machine("dgx-h100").exposing(Exposure(values=0.5))
     mesh = build_mesh(machine, prod(shape), shape)
     plan = search(build(TOWERS), mesh, machine, library, pins=dict([parse_pin(pin)]))
@@ -83,7 +83,7 @@ def test_what_travels_there_and_back_is_hidden_in_both_towers(
 
 
 def both_ways(body: PlannedGraph, prices: ConversionModel) -> float:
-    """Seconds of the conversions of a body's values that take time there and back."""
+    """Seconds of the conversions of a body's values that take time both forward and backward."""
     found = 0.0
     for planned in body.values.values():
         value = planned.value
@@ -91,6 +91,6 @@ def both_ways(body: PlannedGraph, prices: ConversionModel) -> float:
             steps = prices.conversion(made.source, made.layout, value.shape, value.bytes)
             there = prices.seconds_of(steps.forward, made.source, value.shape, value.bytes)
             back = prices.seconds_of(steps.backward, made.layout.transpose, value.shape, value.bytes)
-            if min(there, back) > 1e-7:  # else one is a slice, or nothing
+            if min(there, back) > 1e-7:  # otherwise one of them is a slice, or nothing
                 found += there + back
     return found

@@ -1,4 +1,4 @@
-"""Plans within a limit of memory, by their simulated steps: against those of other strategies and of numbers given."""
+"""Plans within a memory limit, by simulated steps: against those of other strategies and fixed settings."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def free(path: Path) -> Plan:
 @pytest.mark.a_day(2)
 @pytest.mark.parametrize("part", [0.95, 0.85, 0.75, 0.7])
 def test_no_other_plan_within_the_memory_has_a_shorter_step(part: float, path: Path, free: Plan) -> None:
-    """Where all but a layer has room, all weights have to be in slices, and both. Gathers count in full before any step
-    is simulated, which hides most of them.
+    """With room for all but a layer, and with room only if all weights are in slices, or also a layer is recomputed.
+    Before a step is simulated, gathers count in full, though it overlaps most of them.
     """
     limit = int(part * free.cost.memory.total)
     found = compile_model(Request(path, devices=2, memory=limit)).plan
@@ -61,7 +61,7 @@ def test_no_other_plan_within_the_memory_has_a_shorter_step(part: float, path: P
 
 
 def test_what_the_limit_takes_is_told_as_without_it(path: Path, free: Plan) -> None:
-    """Bytes and seconds of the plan that is made without a limit, and the ratio of both simulated steps."""
+    """Bytes and seconds of the plan without a limit, and the ratio of both simulated steps."""
     limit = int(0.75 * free.cost.memory.total)
     found = compile_model(Request(path, devices=2, memory=limit)).plan
     told = [match for note in found.notes if (match := _TOLD.fullmatch(note))]

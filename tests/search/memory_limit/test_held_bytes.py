@@ -1,4 +1,4 @@
-"""What choices hold, as a sum: the search's own total, and the exact count of finished plans."""
+"""Bytes held by choices, as a sum: against the search's own total, and the exact count of finished plans."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def example(name: str, library: Library, precision: str | None = None) -> Model:
 def counted(
     model: Model, plan: object, library: Library, seconds_per_byte: float = 1e30, again: Collection[str] = ()
 ) -> float:
-    """Bytes of a plan, choice by choice, as many gathered weights being kept as there are."""
+    """Bytes of a plan, counted choice by choice, with as many gathered weights kept as there are."""
     price = MemoryPrice(HeldBytes(model.graph, library, recomputed=again), seconds_per_byte, MACHINE)
     return price.of_plan(plan.graph, plan.conversions) / seconds_per_byte  # type: ignore[attr-defined]
 
 
 def half_and_whole(held: HeldBytes, node: Node, axis: str) -> tuple[float, float]:
-    """Bytes of an operator that two devices divide along an axis, and of one that each has whole."""
+    """Bytes of an operator that two devices divide along an axis, and of the undivided operator."""
     found = []
     for role in (Along(axis), Uniformly(Invariant())):
         typed = type_operator(node.instance, (role,), TWO, held.library)
@@ -64,7 +64,7 @@ def half_and_whole(held: HeldBytes, node: Node, axis: str) -> tuple[float, float
 
 
 def test_the_search_minimises_seconds_and_the_price_of_what_is_held(library: Library, build: Build) -> None:
-    """The optimum of the problem is what its plan costs, counted anew."""
+    """The optimum of the problem equals the cost of its plan, computed anew."""
     for seed in range(12):
         rng = Random(seed)
         text = random_repeat(rng, 3)[0] if seed % 2 else random_model(rng, 3)
@@ -84,7 +84,9 @@ def test_the_search_minimises_seconds_and_the_price_of_what_is_held(library: Lib
 
 
 def test_an_operator_near_two_to_the_31_elements_is_counted(library: Library, build: Build) -> None:
-    """The dropout of gpt2_xl's probabilities: with twice as many it has other temporaries, of numbers of 64 bits."""
+    """The dropout of gpt2_xl's probabilities. With twice as many elements it has other temporaries, of
+    64-bit numbers.
+    """
     text = """model m[n = 64]
   input x: f32[n, 25, 1024, 1024]
   weight gain: f32[1024] ~ ones
@@ -99,7 +101,7 @@ def test_an_operator_near_two_to_the_31_elements_is_counted(library: Library, bu
 
 
 def test_an_operator_whose_lowering_changes_at_twice_a_size_is_counted(library: Library, build: Build) -> None:
-    """Experts with places for half of the choices: with places for all, nothing is dropped, and less is kept."""
+    """Experts with capacity for half of the choices. With capacity for all, nothing is dropped, and less is saved."""
     text = """model m[g = 4]
   input x: f32[g, 8, 16]
   weight router: f32[4, 16] ~ normal(0.1)
@@ -116,7 +118,7 @@ def test_an_operator_whose_lowering_changes_at_twice_a_size_is_counted(library: 
 
 
 def test_the_search_minimises_the_seconds_of_what_is_run_again_besides(library: Library, build: Build) -> None:
-    """The optimum of the problem is what its plan takes with a body recomputed, and what it holds then."""
+    """The optimum of the problem is the time of its plan with a body recomputed, plus the price of its bytes then."""
     longer = 0
     for seed in range(8):
         rng = Random(seed)
@@ -139,7 +141,7 @@ def test_the_search_minimises_the_seconds_of_what_is_run_again_besides(library: 
 
 @pytest.mark.parametrize("name", ["bert_large", "gpt2", "llama3_8b", "mixtral_8x7b", "lstm_lm"])
 def test_bytes_of_what_is_recomputed_are_those_of_the_exact_count(name: str, library: Library) -> None:
-    """Without the one iteration that is held while it is run again: which is no matter of a choice alone."""
+    """Without the one iteration that is held while it is recomputed, since that does not depend on a single choice."""
     model = example(name, library, "f32")
     again = outermost(model.graph)
     for strategy in ("single", "data_parallel", "auto"):
@@ -151,7 +153,7 @@ def test_bytes_of_what_is_recomputed_are_those_of_the_exact_count(name: str, lib
 
 
 def test_terms_of_sums_that_iterations_begin_with_are_held(library: Library, build: Build) -> None:
-    """An iteration that is run again keeps what it begins with as it is: a whole tensor, if these are terms of it."""
+    """An iteration that is recomputed keeps its carried input as it is: a whole tensor if it holds terms of a sum."""
     text = """
 model m[b = 8]
   input x: f32[b, 16]
@@ -180,8 +182,8 @@ TRANSFORMERS = ["bert_large", "gpt2", "llama3_8b", "mixtral_8x7b", "vit_l16"]
     ("name", "precision"), [("lstm_lm", "f32"), *((name, type_) for name in TRANSFORMERS for type_ in ("f32", "bf16"))]
 )
 def test_bytes_of_good_plans_are_those_of_the_exact_count(name: str, precision: str, library: Library) -> None:
-    """Within two per cent; what is left out are inputs, and casts of weights that bodies read from outside, or several
-    operators.
+    """Within two per cent. Inputs are not counted, nor are casts of weights that bodies read from outside or that
+    several operators read.
     """
     model = example(name, library, precision)
     for strategy in ("single", "data_parallel", "auto"):
@@ -192,7 +194,9 @@ def test_bytes_of_good_plans_are_those_of_the_exact_count(name: str, precision: 
 
 @pytest.mark.parametrize("name", ["bert_large", "gpt2", "llama3_8b", "lstm_lm", "mixtral_8x7b", "vit_l16"])
 def test_bytes_of_plans_drawn_by_chance_are_near_the_exact_count(name: str, library: Library) -> None:
-    """Readers in layouts of their own are not told apart: copies of a value are charged as if all of them saved it."""
+    """Readers with layouts of their own are not distinguished: copies of a value are charged as if all readers saved
+    it.
+    """
     model, ratios = example(name, library), []
     for seed in range(6):
         plan = search(model, FOUR, MACHINE, library, f"random:{seed}")

@@ -1,4 +1,4 @@
-"""The least that a device holds, against what plans hold: all of small models, and those of one device."""
+"""A lower bound on a device's memory, against the memory of plans: all of small models, and those of one device."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MACHINE = load_machine("dgx-a100")
 @pytest.mark.parametrize("name", list(MODELS))
 @pytest.mark.parametrize("count", [1, 3])
 def test_no_plan_of_a_small_model_holds_less(name: str, count: int, library: Library, build: Build) -> None:
-    """With and without gradients of other micro-batches, all gathered weights being gathered again."""
+    """With and without gradients of other micro-batches. All gathered weights are re-gathered."""
     model = build(MODELS[name].replace("[b = 4]", "[b = 64]"))
     division = None if count == 1 else BatchDivision("b", {}, count, (), 1)
     least = LeastBytes(StoredBytes.of(model), 2, library, division is not None).of(model)
@@ -63,7 +63,7 @@ def test_a_plan_of_one_device_holds_hardly_more(name: str, precision: str, libra
 
 
 def test_plans_drawn_by_chance_hold_more(library: Library, build: Build) -> None:
-    """Of models with repeats that are recomputed, whole or in part."""
+    """For models with repeats, of which none, some or all are recomputed."""
     budget = Budget(MACHINE, library)
     for seed in range(12):
         rng = Random(seed)
@@ -76,7 +76,7 @@ def test_plans_drawn_by_chance_hold_more(library: Library, build: Build) -> None
 
 
 def test_numbers_of_micro_batches_that_are_left_out_do_not_fit() -> None:
-    """Each compiled for itself: where the bound says so, the search finds none either."""
+    """Each number is compiled separately: if the bound excludes it, the search finds no fitting plan either."""
     path, found = Path(folder("examples") / "llama3_8b.udl"), []
 
     def planned(count: int, memory: int) -> Plan:

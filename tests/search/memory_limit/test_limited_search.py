@@ -1,4 +1,4 @@
-"""Which segments are recomputed where memory is short: against every set of them."""
+"""Which segments are recomputed under a memory limit: against every set of them."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ SETS = [frozenset(some) for count in range(4) for some in combinations(SEGMENTS,
 
 
 def test_the_cheapest_set_that_fits_is_recomputed(library: Library, build: Build) -> None:
-    """On one device there is nothing else to choose. Of the segments that are run again as many iterations are kept as
-    there is room for: of none one more.
+    """On one device there is no other choice. Recomputed segments keep as many iterations as fit: one more of any of
+    them would not fit.
     """
     model, machine = build(MODEL), load_machine("dgx-a100")
     plans = {some: search(model, ONE, machine, library, recompute=some) for some in SETS}
@@ -73,7 +73,7 @@ def test_the_cheapest_set_that_fits_is_recomputed(library: Library, build: Build
 
 
 def test_what_all_has_room_is_not_run_again(library: Library, build: Build) -> None:
-    """Of a plan that runs segments again, those of which all iterations have room are as if they never were."""
+    """In a plan that recomputes segments, those whose iterations all fit become as if never recomputed."""
     model, machine = build(MODEL), load_machine("dgx-a100")
     free = search(model, ONE, machine, library)
     again = search(model, ONE, machine, library, recompute=SEGMENTS)
@@ -86,7 +86,7 @@ def test_what_all_has_room_is_not_run_again(library: Library, build: Build) -> N
 
 
 def test_layouts_and_segments_are_chosen_together(library: Library, build: Build) -> None:
-    """On two devices the plan is at most 2 % above the best of every set given, and fits wherever one of these does."""
+    """On two devices the plan is at most 2 % above the best of every given set, and fits if one of these does."""
     model, machine = build(MODEL), by_datasheet("dgx-a100")
     free = search(model, TWO, machine, library)
     most, ratios = free.cost.memory.total, []
@@ -106,7 +106,9 @@ def test_layouts_and_segments_are_chosen_together(library: Library, build: Build
 def test_plans_of_other_meshes_that_fit_are_kept(
     library: Library, build: Build, name: str, devices: int, part: float
 ) -> None:
-    """With less memory plans of several meshes are compared: all fit, and are told as the one that is taken."""
+    """Under a tight limit, plans of several meshes are compared. All fit, and report the same as the plan that is
+    taken.
+    """
     model, machine = build(MODEL), by_datasheet(name)
     meshes = all_meshes(machine, devices)
     limited = machine.holding(int(part * search(model, meshes, machine, library).cost.memory.total))

@@ -1,4 +1,4 @@
-"""The search within a limit of memory, against all plans of small models."""
+"""The search under a memory limit, against all plans of small models."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _GAP = re.compile(r"duality gap: no plan that fits costs more than (\S+) % less"
 
 
 def every_plan(model: Model, mesh: Mesh, library: Library) -> Iterator[PlannedGraph]:
-    """Every configuration and storage; what is asked for is made of what there is at first."""
+    """Every configuration and storage. Each layout that is needed is converted directly from the first one."""
     theorems = ShardingTheorems(library)
     nodes = [step for step in model.graph.steps if isinstance(step, Node)]
     weights = [weight.value for weight in model.graph.weights]
@@ -103,8 +103,8 @@ def seconds_of(graphs: Sequence[PlannedGraph], model: Model, machine: Machine, l
 
 
 def counts(graphs: Sequence[PlannedGraph], model: Model, library: Library) -> list[list[float]]:
-    """Bytes of plans, counted choice by choice while each operator runs, where gathered weights are kept: on any
-    machine the same.
+    """Bytes of plans, counted choice by choice while each operator runs, with gathered weights kept. They do not depend
+    on the machine.
     """
     machine, tiny = random_machine(Random(0)), 1e-30
     conversions = ConversionModel(TWO, machine, library, model.gradient_bytes)
@@ -118,8 +118,8 @@ def counts(graphs: Sequence[PlannedGraph], model: Model, library: Library) -> li
 
 
 def chosen_at_a_price(seconds: Sequence[float], counted: Sequence[Sequence[float]]) -> set[int]:
-    """The plans that are the cheapest for some multiplier of the bytes of one moment: all that a search by these may
-    find. The lower convex hull of points (bytes, seconds).
+    """The plans that are cheapest for some multiplier of the bytes at one moment. A search with such multipliers can
+    find no others. They are the lower convex hull of points (bytes, seconds).
     """
     found = set()
     for bytes_ in counted:
@@ -140,26 +140,26 @@ def chosen_at_a_price(seconds: Sequence[float], counted: Sequence[Sequence[float
 def size_of_each(
     graphs: Sequence[PlannedGraph], model: Model, machine: Machine, library: Library
 ) -> Callable[[int], float]:
-    """The most bytes that a plan holds at a time, by its place and the conversions that are the cheapest on a machine.
-    It takes the longest of all that is computed of a plan, and few are asked for.
+    """Peak memory of a plan, by its index, with the conversions that are cheapest on a machine. This is the slowest
+    figure of a plan to compute, and few are asked for.
     """
     conversions, budget = ConversionModel(TWO, machine, library, model.gradient_bytes), Budget(machine, library)
     return cache(lambda i: budget.held(Plan(model, TWO, machine.name, "auto", graphs[i], Cost(), conversions)).total)
 
 
 def gap_of(plan: Plan) -> float:
-    """The duality gap that a plan tells, at most; 0 of one that is said to be optimal."""
+    """An upper bound on the duality gap that a plan reports: 0 if it is reported as optimal, 1 if no bound is known."""
     if any("no bound is known on the plans that fit" in note for note in plan.notes):
         return 1.0
     found = [float(told[1]) / 100 for note in plan.notes if (told := _GAP.search(note))]
-    return found[0] * 1.06 if found else 0.0  # two digits are told
+    return found[0] * 1.06 if found else 0.0  # two digits are reported
 
 
 @pytest.mark.parametrize("name", of_the_day(list(MODELS), 2))
 def test_the_plan_is_the_cheapest_that_fits_or_as_near_as_it_says(name: str, library: Library, build: Build) -> None:
-    """A plan is found wherever one fits that is the cheapest at some price of memory. What it says of the others is of
-    those that fit by the count choice by choice, which the search minimises: of models this small that is up to 1.6
-    times what they hold.
+    """A plan is found if some plan that fits is the cheapest at some price of memory. Its reported gap refers to the
+    plans that fit by the count choice by choice, which the search minimises. For models this small, that count is up to
+    1.6 times the actual memory.
     """
     model, exact = build(MODELS[name]), 0
     graphs = list(every_plan(model, TWO, library))

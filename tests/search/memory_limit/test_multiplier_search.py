@@ -1,4 +1,4 @@
-"""The search for a multiplier, over plans of which seconds and bytes are all that is known."""
+"""The search for a multiplier, over plans of which only seconds and bytes are known."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ model m[b = 4]
 def test_the_best_plan_is_within_its_gap(
     search_for: Callable[..., None], exhausts: bool, library: Library, build: Build
 ) -> None:
-    """Of random points the cheapest that fits costs at most what is found, and at least the bound; every multiplier
-    gives a point of the lower hull, or, if it `exhausts`, bounds alone where no point costs as little as is asked for.
+    """On random points, the cheapest that fits costs at most what is found, and at least the bound. Every multiplier
+    gives a point of the lower hull. With `exhausts`, it gives only bounds if no point is below the cutoff.
     """
     some = search(build(MODEL), TWO, load_machine("dgx-a100"), library)
     found_best = 0
@@ -77,8 +77,8 @@ def test_the_best_plan_is_within_its_gap(
 
 
 def test_where_nothing_fits_few_multipliers_are_tried(library: Library, build: Build) -> None:
-    """The first, and the one at which the steps would end. The first is left out where the plan of the other is far too
-    large; only where a plan is nearly small enough, one between is of use.
+    """Scouting tries the first multiplier and the one at which the steps would end. The first is left out if the plan
+    of the other is far too large. One between is tried only if a plan is nearly small enough.
     """
     some = search(build(MODEL), TWO, load_machine("dgx-a100"), library)
     plan = replace(some, cost=Cost(compute=1.0, memory=Memory(parameters=10.0)))
@@ -103,8 +103,9 @@ def test_where_nothing_fits_few_multipliers_are_tried(library: Library, build: B
 
 
 def test_what_a_byte_is_worth_is_paid_before_less_is(library: Library, build: Build) -> None:
-    """Of points on a curve on which memory is had for less than it is worth: after what fits at a higher price comes
-    what a byte is worth, then a part of it. Where what fits takes far longer than the cheapest of all, nothing more.
+    """Points on a curve on which memory costs less than its shadow price. After a plan that fits at a higher price, the
+    shadow price is tried, then a part of it. If that plan takes far longer than the cheapest of all, nothing more is
+    tried.
     """
     some = search(build(MODEL), TWO, load_machine("dgx-a100"), library)
 
@@ -149,7 +150,7 @@ def test_a_mesh_is_out_where_a_bound_is_above_the_best_plan(library: Library, bu
 
 
 def test_bounds_tell_what_plans_hold_at_least(library: Library, build: Build) -> None:
-    """A plan that takes less than what is of use costs at least the bound with its bytes."""
+    """A plan below the cutoff costs at least the bound, with its bytes priced. This bounds its bytes from below."""
     some = search(build(MODEL), TWO, load_machine("dgx-a100"), library)
     plan = replace(some, cost=Cost(compute=1.0, memory=Memory(parameters=10.0)))
     tried = Tried(5.0, [Attempt(0.0, plan, 9.0), Attempt(inf, plan, 9.0)])

@@ -1,4 +1,4 @@
-"""The least that weights take on a device, against all layouts in which they may be stored."""
+"""A lower bound on the bytes of weights on a device, against all layouts in which they may be stored."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_no_mesh_holds_less_than_any_may(build: Build) -> None:
 
 
 def test_what_is_on_one_coordinate_counts_as_divided(build: Build) -> None:
-    """A device may be without it, then."""
+    """A device may then hold nothing of it."""
     model, mesh = build(MODEL), Mesh((MeshAxis("a", 7, 0),))
     total = sum(HELD_TRAINED * weight.value.bytes for _, weight in model.weights())
     assert (
@@ -80,7 +80,7 @@ def test_what_is_on_one_coordinate_counts_as_divided(build: Build) -> None:
 
 
 def test_weights_that_no_mesh_divides_are_told_at_once() -> None:
-    """On 7 devices nothing of mlp is cut, so no number of micro-batches is tried, though a seventh would fit."""
+    """On 7 devices no weight of mlp can be divided. No number of micro-batches is tried, though a seventh would fit."""
     path = folder("examples") / "mlp.udl"
     whole = compile_model(Request(path, preset="small", devices=1, memory=10**12)).plan
     memory = whole.cost.memory

@@ -48,13 +48,13 @@ model wide[n = 1]
 
 
 def of_eight(machine: Machine) -> Machine:
-    """With two units of four."""
+    """The machine with two units of four devices."""
     first, second = machine.levels
     return replace(machine, levels=(replace(first, size=4), replace(second, size=2)))
 
 
 def bound(plan: Plan) -> float:
-    """What the plan's first note says that no plan costs less than."""
+    """The lower bound on the cost of any plan that the plan's first note states."""
     if plan.notes[0].startswith("proved optimal"):
         return plan.cost.seconds * (1 - 1e-6)
     found = re.search(r"within (\S+) % of the optimum", plan.notes[0])
@@ -63,7 +63,7 @@ def bound(plan: Plan) -> float:
 
 
 def test_the_plan_is_the_cheapest_of_all_meshes(library: Library, build: Build) -> None:
-    """Of four devices: in a row, or two by two."""
+    """For four devices: in a row, or two by two."""
     tried, better = 0, set()
     for seed in range(1000):
         rng = Random(seed)
@@ -87,7 +87,7 @@ def test_the_plan_is_the_cheapest_of_all_meshes(library: Library, build: Build) 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_mesh_by_itself_is_better(seed: int, library: Library, build: Build) -> None:
-    """And no plan on any of them costs less than the note says."""
+    """And no plan on any of them costs less than the bound in the note."""
     rng = Random(seed)
     model, machine = build(random_model(rng, 5, (8, 12, 16))), of_eight(random_machine(rng))
     plan = search(model, all_meshes(machine, 8), machine, library)
@@ -100,8 +100,9 @@ def test_no_mesh_by_itself_is_better(seed: int, library: Library, build: Build) 
 
 @pytest.mark.parametrize("of", [by_datasheet, load_machine])
 def test_a_mesh_is_found_though_the_coarser_ones_are_bad(of: Callable[[str], Machine], library: Library) -> None:
-    """A batch of 8 on 96 devices: 8 of 3 x 8 x 4 cut it, and no axis of 24 x 4 or 3 x 32 does, on which plans are twice
-    as dear. Against the search on every mesh whose bound is below what is found, but for what is noise.
+    """A batch of 8 on 96 devices: the axis of 8 in 3 x 8 x 4 divides it. No axis of 24 x 4 or 3 x 32 does, and plans on
+    those meshes are twice as expensive. Against the search on every mesh whose bound is below the found cost, apart
+    from noise.
     """
     text = read_source(Path(__file__).parents[3] / "examples" / "bert_unity.udl")
     model, machine = build_model(parse_model(text), library), of("dgx-h100")
@@ -132,7 +133,7 @@ def test_the_note_names_the_meshes(library: Library, build: Build) -> None:
 
 
 def test_ten_thousand_devices(library: Library, build: Build) -> None:
-    """A plan on nodes, racks, pods and their cluster, which costs no more than on any mesh of one axis."""
+    """A plan on nodes, racks, pods and their cluster, which costs less than on the mesh of one axis."""
     machine, model = load_machine("llama3-cluster"), build(WIDE)
     plan = search(model, all_meshes(machine, 12288), machine, library)
     assert plan.mesh.size == 12288
@@ -142,7 +143,7 @@ def test_ten_thousand_devices(library: Library, build: Build) -> None:
 
 
 def test_what_is_not_searched_is_told(library: Library, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the bound is not said to hold for it."""
+    """And the bound is not claimed for it."""
     monkeypatch.setattr(module, "EFFORT_COARSE", 0)
     monkeypatch.setattr(module, "EFFORT_SCOUTED", 0)
     monkeypatch.setattr(module, "EFFORT_WHOLE", 0)
@@ -165,7 +166,7 @@ def test_what_is_not_searched_is_told(library: Library, build: Build, monkeypatc
 def test_fine_meshes_are_searched_as_a_whole_where_they_are_small(
     library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That proves what a local search finds, and costs no more."""
+    """The whole search proves the plan of a local search, and finds the same cost."""
     machine, model, plans = load_machine("dgx-a100"), build(WIDE), list[Plan]()
     for effort in (10**9, 0):
         monkeypatch.setattr(module, "EFFORT_WHOLE", effort)
@@ -181,7 +182,7 @@ def test_fine_meshes_are_searched_as_a_whole_where_they_are_small(
 def test_the_best_coarse_mesh_is_found_by_its_bound(
     seed: int, library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though only the first one of two axes is searched before any is bounded."""
+    """Only the first mesh of two axes is searched before any is bounded."""
     rng = Random(seed)
     machine = load_machine(rng.choice(("summit", "dgx-a100")))
     model = build(random_model(rng, 4, (8, 12, 16)))
@@ -230,7 +231,9 @@ def test_pins_leave_the_meshes_with_as_many_axes(library: Library, build: Build)
 
 
 def test_pins_leave_the_meshes_that_divide_the_size(library: Library, build: Build) -> None:
-    """48 is divided by 16 and not by 32: of two axes only those are left of which the pinned one has up to 16."""
+    """48 is divisible by 16 but not by 32: of the meshes with two axes, only those remain whose pinned axis has up to
+    16 devices.
+    """
     machine, model = load_machine("dgx-a100"), build(WIDE)
     plan = search(model, all_meshes(machine, 64), machine, library, pins={"h": (Shard(1), Shard(0))})
     outer, inner = plan.mesh.degrees
@@ -242,7 +245,7 @@ def test_pins_leave_the_meshes_that_divide_the_size(library: Library, build: Bui
 
 
 def test_one_mesh_starts_from_coarser_ones(library: Library, build: Build) -> None:
-    """What a coarse mesh has, the one that splits it has for no more."""
+    """A mesh that splits the axes of a coarse one has its plans, at no higher cost."""
     machine, model = load_machine("dgx-a100"), build(WIDE)
     fine = search(model, build_mesh(machine, 16, (2, 4, 2)), machine, library)
     for coarse in [(16,), (8, 2), (2, 8)]:
@@ -251,7 +254,7 @@ def test_one_mesh_starts_from_coarser_ones(library: Library, build: Build) -> No
 
 
 def test_a_search_below_a_known_cost_misses_no_plan_that_it_finds_otherwise(library: Library) -> None:
-    """Of a problem whose tables are too large for a proof: a recurrence on summit, two by four."""
+    """For a problem whose tables are too large for a proof: a recurrence on summit, two by four."""
     text = read_source(Path(__file__).parents[3] / "examples" / "lstm_lm.udl")
     model, machine = build_model(parse_model(text), library), load_machine("summit")
     mesh = build_mesh(machine, 8, (2, 4))

@@ -1,4 +1,4 @@
-"""Bounds of meshes that several processes find, against those of one."""
+"""Bounds of meshes that several processes find, against those that one process finds."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def task_of(text: str, library: Library, build: Build, refused: Mesh | None = No
 def test_bounds_do_not_depend_on_who_finds_them(
     few: int, library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor the plans that are searched from them: of problems that are bounded, and of those that are solved at once."""
+    """Nor do the plans that are searched from them, for problems that are bounded and for those that are solved at
+    once.
+    """
     monkeypatch.setattr(bounded_search, "_FEW", few)
     meshes = [mesh for mesh in all_meshes(load_machine("dgx-a100"), 16) if len(mesh.axes) <= 2]
     kinds = set()

@@ -1,4 +1,4 @@
-"""Local search on a mesh, against the search of all its plans and against what is next to a plan among all of them."""
+"""Local search on a mesh, against the search of all its plans, and the neighbourhood of a plan among them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def best_on(task: Task, mesh: Mesh) -> Found:
 
 
 def with_links_alike(library: Library, build: Build) -> tuple[Task, Machine]:
-    """A random model on a machine on which eight devices are joined by links that are alike."""
+    """A random model on a machine that joins eight devices by identical links."""
     rng = Random(5)
     machine = of_eight(random_machine(rng))
     fast, slow = machine.levels
@@ -61,7 +61,7 @@ def with_links_alike(library: Library, build: Build) -> tuple[Task, Machine]:
 
 
 def test_a_plan_is_held_on_a_mesh_with_its_axes_in_another_order(library: Library, build: Build) -> None:
-    """As it is on a mesh whose axes are alike but for their order: the same divisions, so the same cost."""
+    """The meshes differ only in the order of identical axes: the divisions are the same, and so is the cost."""
     task, machine = with_links_alike(library, build)
     one, other = (build_mesh(machine, 8, shape) for shape in ((4, 2), (2, 4)))
     best = best_on(task, one)
@@ -73,7 +73,7 @@ def test_a_plan_is_held_on_a_mesh_with_its_axes_in_another_order(library: Librar
 
 
 def test_a_plan_is_held_where_axes_that_are_no_neighbours_make_up_its_own(library: Library, build: Build) -> None:
-    """Where all links are alike it costs no more there; it does not fit a mesh of other axes."""
+    """If all links are identical, it costs no more there. A plan does not fit a mesh of other axes."""
     task, machine = with_links_alike(library, build)
     coarse = [best_on(task, build_mesh(machine, 8, shape)) for shape in ((4, 2), (8,))]
     mesh = build_mesh(machine, 8, (2, 2, 2))
@@ -84,7 +84,9 @@ def test_a_plan_is_held_where_axes_that_are_no_neighbours_make_up_its_own(librar
 
 
 def test_the_mesh_is_found_next_to_plans_whose_axes_lie_apart(library: Library) -> None:
-    """8 x 4 x 2, of which 16 x 4 has the best plan for the axes 8 and 2 together; 2.2 % dearer without."""
+    """For 8 x 4 x 2, the mesh 16 x 4 has the best plan with the axes 8 and 2 together. Without it, the plan is 2.2 %
+    dearer.
+    """
     machine = load_machine("summit").holding(10**18)
     text = read_source(Path(__file__).parents[3] / "examples" / "lstm_lm.udl")
     model = build_model(parse_model(text), library)
@@ -96,7 +98,9 @@ def test_the_mesh_is_found_next_to_plans_whose_axes_lie_apart(library: Library) 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_plans_next_to_some_are_those_of_the_whole_problem(seed: int, library: Library, build: Build) -> None:
-    """The best of them, though few configurations are typed; from there on, nothing next to the plan is better."""
+    """The best plan of the neighbourhood is found, though few configurations are typed. After more rounds, nothing in
+    the neighbourhood of the plan is better.
+    """
     rng = Random(seed)
     machine = of_eight(random_machine(rng))
     task = task_of(build(random_model(rng, 4, (8, 12, 16))), machine, library)
@@ -131,10 +135,10 @@ def test_all_that_differs_along_any_axis_is_the_whole_space(seed: int, library: 
 
 
 def test_along_one_axis_after_the_other(library: Library, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never worse than where it starts, where links within a unit are as fast as those between them."""
+    """Never worse than its start, if links within a unit are at least as fast as those between units."""
 
     def too_large(part: Part, domains: Domains, below: float | None = None, rounds: int = 1) -> Optimum:
-        """Only whole neighbourhoods are asked for plans below a cost."""
+        """Finds no plan below a cost; only whole neighbourhoods ask for one."""
         return optimise(part, domains) if below is None else Optimum(None, below, -inf, False)
 
     rng = Random(7)
@@ -171,7 +175,7 @@ def test_plans_do_not_depend_on_processes(library: Library, build: Build, monkey
 def test_what_is_held_is_kept_where_tables_are_too_large(
     many: int, library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then some plan of a neighbourhood is found, or none, and it may cost more than what is held."""
+    """Then some plan of a neighbourhood is found, or none, and it may cost more than the given plan."""
     rng = Random(3)
     machine = of_eight(random_machine(rng))
     task = task_of(build(random_model(rng, 4, (8, 12, 16))), machine, library)

@@ -1,5 +1,5 @@
-"""Which models may run a batch as micro-batches: those whose gradients, added up over slices of the batch by a loop of
-plain autograd, are the gradients of the whole batch.
+"""Which models may run a batch as micro-batches. Their gradients, added up over slices of the batch by a loop of plain
+autograd, must be the gradients of the whole batch.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ WRONG = {
     "pairs of examples": "y = linear(x, w)\np = softmax(linear(y, x))\nq = p * p\nloss reduce_sum(q[b, c] -> [])",
     "times the batch": "y = tanh(linear(x, w) * b)\nloss mse(y, target)",
 }
-"""Losses that are none."""
+"""Losses that are not sums or means over the examples."""
 
 
 def text_of(body: str) -> str:
-    """A model of these statements, with what they read declared."""
+    """A model of these statements, with declarations of what they read."""
     words = set(re.findall(r"[a-z_]+", body))
     lines = [line for name, line in DECLARED.items() if name in words]
     return "model m[b = 8, d = 4]\n" + "".join(f"  {line}\n" for line in (*lines, *body.splitlines()))
@@ -84,7 +84,7 @@ def divided(text: str, count: int) -> BatchDivision:
 
 
 def gradients(out: Path, weights: Mapping[str, Tensor] | None, batch: Mapping[str, Tensor] | None) -> tuple[dict, ...]:  # type: ignore[type-arg]
-    """A program's weights, a batch, and the loss and gradients, by plain autograd, on one device."""
+    """A program's weights, a batch, and the loss and gradients by plain autograd on one device."""
     with load_program(out) as module:
         model = module.Model(dtype=torch.float64)
         model.initialise(0)
@@ -101,7 +101,9 @@ def gradients(out: Path, weights: Mapping[str, Tensor] | None, batch: Mapping[st
 
 
 def both_ways(text: str, count: int, tmp_path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Loss and gradients of the batch, and those of its slices added up by a loop over programs that know of none."""
+    """Loss and gradients of the batch, and those of its slices, added up by a loop over programs without
+    micro-batches.
+    """
     (tmp_path / "m.udl").write_text(text)
     size = int(text.partition("b = ")[2].partition(",")[0])
     outs = []
@@ -120,7 +122,7 @@ def both_ways(text: str, count: int, tmp_path: Path) -> tuple[dict[str, Tensor],
 
 
 def differs(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], divisor: float) -> float:
-    """The largest difference, by the largest of all elements."""
+    """The largest difference, relative to the largest element."""
     assert expected.keys() == found.keys()
     scale = max(float(tensor.abs().max()) for tensor in expected.values())
     return max(float((found[name] / divisor - expected[name]).abs().max()) for name in expected) / scale
@@ -147,7 +149,7 @@ def test_other_models_are_refused_where_their_gradients_do_not_add_up(name: str,
 
 
 def test_draws_have_the_examples_first() -> None:
-    """The numbers of a micro-batch are those of a range of positions."""
+    """The random numbers of a micro-batch are those of a range of positions."""
     drawn = "y = linear(x, w)\nz = {}\nu = z * z\nloss reduce_sum(u{} -> [])"
     divided(text_of(drawn.format("dropout(y; p=0.5)", "[b, d]")), 4)
     with pytest.raises(InputError) as caught:
@@ -219,7 +221,7 @@ MIXING = {
     "resnext50": "batch_norm",
     "skipnet": "top_k",
 }
-"""Examples that are no sums over their examples, and what is told of them."""
+"""Examples whose loss is not a sum over examples, and what the diagnostic names."""
 
 
 @pytest.mark.parametrize("path", sorted(folder("examples").glob("*.udl")), ids=lambda path: path.stem)

@@ -1,4 +1,4 @@
-"""In how many micro-batches a step runs: as many as the cheapest plan that fits has, of those fixed by hand."""
+"""The number of micro-batches of a step: that of the cheapest plan that fits, among numbers fixed by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXAMPLES = folder("examples")
 
 
 def request(example: str, memory: int, count: int | None = None, devices: int = 2) -> Request:
-    settings = {"b": 256 if example == "mlp" else 32}  # of less, an mlp holds the most while its weights are updated
+    settings = {"b": 256 if example == "mlp" else 32}  # with less, an mlp's peak is in the weight update
     path = EXAMPLES / f"{example}.udl"
     return Request(path, settings, "small", devices=devices, memory=memory, micro_batches=count)
 
@@ -33,19 +33,19 @@ def planned(example: str, memory: int, count: int | None = None, devices: int = 
 
 
 LIMITED = of_the_day([("mlp", 1, 0.6), ("mlp", 1, 0.25), ("mlp", 2, 0.6), ("mlp", 2, 0.2)], 2)
-"""Examples, devices, and the part of what is held that fits."""
+"""Examples, devices, and the fraction of the activations that fits."""
 if EVERYTHING:
     LIMITED.append(("gpt2", 2, 0.12))
 
 
 @pytest.mark.parametrize(("example", "devices", "part"), LIMITED)
 def test_the_cheapest_number_that_fits_is_taken(example: str, devices: int, part: float) -> None:
-    """By simulated steps against every power of two, each compiled for itself, under limits of a part of what the whole
-    batch holds.
+    """By simulated steps, against every power of two, each compiled separately. Limits allow a fraction of the
+    activations of the whole batch.
     """
     whole = planned(example, 10**12, devices=devices)
     assert whole.micro_batches == 1 and whole.unlimited_seconds is None
-    held, stored = whole.cost.memory, 5 * whole.cost.memory.parameters  # with gradients, moments, and the update's
+    held, stored = whole.cost.memory, 5 * whole.cost.memory.parameters  # with gradients, moments, the update's
     shares = 1 if example == "mlp" else devices
     memory = int((stored + part * held.activations) / shares)
     fixed = [planned(example, memory, count, devices) for count in (1, 2, 4, 8, 16, 32)]
@@ -60,8 +60,8 @@ def test_the_cheapest_number_that_fits_is_taken(example: str, devices: int, part
 
 
 def test_no_more_are_tried_where_the_cheapest_plan_of_all_takes_longer() -> None:
-    """By plans of which seconds are told: that of four micro-batches does not fit, and is not searched within the
-    memory, nor are more.
+    """With plans of given seconds: that of four micro-batches does not fit. It is not searched within the memory, and
+    larger numbers are not tried.
     """
     some = planned("mlp", 10**12)
     warning = planned("mlp", 1).warnings
@@ -81,8 +81,9 @@ def test_no_more_are_tried_where_the_cheapest_plan_of_all_takes_longer() -> None
 
 
 def test_what_runs_iterations_again_is_compared_with_what_does_not_by_their_steps() -> None:
-    """After a plan that runs iterations again comes the number with which none would be, or the next below it that
-    divides the batch; of both the one with the shorter step is taken. Of a plan that costs far more none is asked for.
+    """After a plan that recomputes iterations, the search asks for the number of micro-batches that needs no
+    recomputation, or the next lower one that divides the batch. The plan with the shorter step is taken. A plan that
+    costs far more is not simulated.
     """
     some, warning = planned("mlp", 10**12), planned("mlp", 1).warnings
     for steps, chosen in (({2: 1.6, 16: 1.5}, 16), ({2: 1.4, 16: 1.5}, 2), ({2: 1.1}, 2)):
@@ -114,7 +115,7 @@ def test_a_batch_that_fits_is_run_whole() -> None:
 
 
 def test_weights_that_do_not_fit_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """No number of micro-batches is tried where it cannot help; one that mixes examples is named."""
+    """No number of micro-batches is tried if none can help. An operator that mixes examples is named."""
     arguments = [str(EXAMPLES / "mlp.udl"), "--preset", "small", "-o", str(tmp_path / "out"), "--memory"]
     assert run([*arguments, "10kB"]) == 2
     assert "micro-batches would not help: weights and the optimizer take" in capsys.readouterr().err

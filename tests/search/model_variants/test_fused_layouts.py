@@ -1,4 +1,4 @@
-"""Layouts of fused models that are too large to be searched as a whole: against the whole search, and against pins."""
+"""Layouts of fused models that are too large for a whole search: against the whole search, and against pins."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def planned(
 
 
 def pins_of(plan: Plan, model: Model) -> dict[str, Pin]:
-    """What a plan holds of the weights and values that another model has as well."""
+    """The layouts of a plan, for the weights and values that another model has as well."""
     kept = {place.path for place in places(model) if not place.given}
     return {name: value.produced.kinds for name, value in plan.graph.values.items() if name in kept}
 
@@ -56,7 +56,9 @@ def pins_of(plan: Plan, model: Model) -> dict[str, Pin]:
 def test_what_is_near_the_fused_operators_is_searched(
     library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Never dearer than the given plan, nor than the fused model in its layouts; never cheaper than the cheapest."""
+    """Never dearer than the given plan, nor than the fused model in that plan's layouts. Never cheaper than the
+    optimum.
+    """
     fused = 0
     for seed in range(24):
         rng = Random(seed)

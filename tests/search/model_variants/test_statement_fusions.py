@@ -1,4 +1,6 @@
-"""Fusions onto operators without a native call: proved, and used by no search, since their statements cost more."""
+"""Fusions onto operators without a native call: they are proved, but no search uses them, since their statements cost
+more.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def the_rule(name: str, model: Model, library: Library) -> list[RuleDecl]:
 @pytest.mark.parametrize("machine", ["local", "dgx-a100"])
 @pytest.mark.parametrize("rule", APART)
 def test_the_rule_fits_and_is_not_worth_it(rule: str, machine: str, library: Library, build: Build) -> None:
-    """The operator alone costs more than those that it stands for; so no plan on four devices has it."""
+    """The operator costs no less than the operators that it replaces, so no plan on four devices uses it."""
     hardware = load_machine(machine)
     for sizes in SIZES:
         model = written(build, rule, *sizes)

@@ -1,4 +1,4 @@
-"""Models that rules make: which there are, and that the search takes the best of them."""
+"""Models that rules make: which ones exist, and that the search takes the best of them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def planned(model: Model, library: Library, *rules: object, devices: int = 1, **
 
 
 def test_rules_are_applied_to_what_others_made(library: Library, build: Build) -> None:
-    """x w v u may be multiplied in any order: 5 ways of three products, the given one among them."""
+    """x w v u can be multiplied in 5 orders of three products, including the given one."""
     model = build(
         "model m[n = 1]\n  input x: f32[2, 3]\n  input t: f32[2, 6]\n  weight w: f32[4, 3] ~ ones\n"
         "  weight v: f32[5, 4] ~ ones\n  weight u: f32[6, 5] ~ ones\n"
@@ -123,8 +123,8 @@ def test_the_order_of_operands_is_no_other_model_twice(library: Library, build: 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_plan_is_the_cheapest_of_all_models(seed: int, library: Library, build: Build) -> None:
-    """Against a search of every model that the enumeration finds by itself, of the most promising where there are many:
-    the joint search finds all of these, and others.
+    """Against a search of every model that the enumeration finds, or of the most promising ones if there are many. The
+    joint search finds all of these, and others.
     """
     rng = Random(seed)
     model, machine, mesh = build(random_model(rng, 4, (2, 4))), random_machine(rng), rng.choice((TWO, Mesh(())))
@@ -163,7 +163,7 @@ PROJECTED = """model projected[s = 16, d = 64, e = 4]
 
 
 def test_algebra_and_layouts_are_chosen_together(library: Library, build: Build) -> None:
-    """One sum over the devices in place of two pays for the copies, which one device does not need."""
+    """One sum over the devices in place of two outweighs the copies. On one device there is no such gain."""
     model = build(PROJECTED)
     pins = dict(map(parse_pin, ["q=S1", "k=S1"]))
     assert planned(model, library, FUSE).rules == ()

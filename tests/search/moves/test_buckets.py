@@ -1,5 +1,5 @@
-"""The size of gradient buckets: the best of those that are tried, of whichever strategy a plan is, and nothing is tried
-where it makes no difference.
+"""The size of gradient buckets is the best of those that are tried, for plans of any strategy. Nothing is tried if it
+makes no difference.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ PLANS = [
     ("dlrm", "dgx-h100", 64, 256, "expert", BUCKET_MIB),
     ("mlp_unity", "dgx-h100", 512, 8, "auto", None),
 ]
-"""Examples of a batch for each device; the last of each is the size in MiB that is chosen, the best of all;
-None for any but the usual, the best of those that were tried: from the usual one to the half of it, or twice.
+"""Example, machine, devices, examples a device, strategy, and the size in MiB that is chosen, which is the best of all
+sizes. None stands for any other size than the default. It is the best of the sizes tried, from the default to half or
+twice the chosen size.
 """
 
 
@@ -96,7 +97,7 @@ def test_what_a_plan_holds_with_its_buckets_fits_the_memory() -> None:
 def test_nothing_is_simulated_where_sums_are_hidden(
     strategy: str, devices: int, per_device: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or where there are none."""
+    """Nor where there are no sums."""
     sizes = list[int]()
     simulate = evaluate.simulate_step
 

@@ -1,4 +1,6 @@
-"""Edits of points: all weights kept alike, against pins of every weight, iterations alike, neighbours of a mesh."""
+"""Edits of points: uniform-sharding candidates against pins of every weight, uniform iterations,
+neighbours of a mesh.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ def kept(graph: PlannedGraph) -> dict[str, Layout]:
 def test_the_cheapest_of_all_pins_that_keep_weights_so(
     machine: str, mesh: Mesh, build: Build, library: Library
 ) -> None:
-    """Every pin of every weight is searched by itself. One weight has two readers."""
+    """Every combination of weight pins is searched separately. One weight has two readers."""
     model = build(MODEL)
     prices = prices_on(mesh, load_machine(machine), library, ShardingTheorems(library), model.gradient_bytes)
     pins = {
@@ -124,7 +126,7 @@ def _divides(layout: Layout, model: Model, name: str, mesh: Mesh) -> bool:
 
 
 def test_weights_that_are_gathered_are_read_whole(build: Build, library: Library) -> None:
-    """Though a plan that reads slices costs less."""
+    """Even though a plan that reads slices costs no more."""
     model, mesh = build(MODEL), FOUR
     prices = prices_on(mesh, load_machine("dgx-a100"), library, ShardingTheorems(library), model.gradient_bytes)
     free, _ = cheapest(model, prices, Restriction(keeping=Keeping.SLICES))
@@ -142,7 +144,7 @@ def test_weights_that_are_gathered_are_read_whole(build: Build, library: Library
 
 
 def test_weights_that_are_kept_as_they_are_read_are_not_gathered(build: Build, library: Library) -> None:
-    """No plan of pinned weights costs less in which the only reader of a weight reads all that is kept of it."""
+    """No plan with pinned weights is cheaper if the only reader of each weight reads all that is stored of it."""
     model, mesh = build(MODEL), FOUR
     for machine in ("dgx-a100", "summit"):
         prices = prices_on(mesh, load_machine(machine), library, ShardingTheorems(library), model.gradient_bytes)
@@ -177,8 +179,8 @@ def test_weights_that_are_kept_as_they_are_read_are_not_gathered(build: Build, l
 
 
 def test_an_edit_of_storage_keeps_all_weights_so(build: Build, library: Library) -> None:
-    """In as small parts as the cheapest plan that does so, of all of which it is a local search's; those that cost much
-    more than the point are not found.
+    """Weights have the same fractions as in the cheapest plan with such storage. The plan comes from a local search,
+    which does not find plans that cost much more than the point.
     """
     machine, model = load_machine("dgx-h100"), build(LARGE)
     search = searching(model, [FOUR], machine, library)
@@ -200,7 +202,7 @@ def test_an_edit_of_storage_keeps_all_weights_so(build: Build, library: Library)
 
 
 def test_the_bound_of_an_edit_is_below_its_step(build: Build, library: Library) -> None:
-    """Of plans that keep weights alike, on random prices of two machines."""
+    """For plans with uniformly sharded weights, on two machines."""
     for name in ("dgx-h100", "summit"):
         machine = load_machine(name)
         for text in (MODEL, LARGE, REPEATED):
@@ -213,7 +215,9 @@ def test_the_bound_of_an_edit_is_below_its_step(build: Build, library: Library) 
 
 
 def test_neighbours_of_a_mesh_are_as_large_and_differ_by_one_edit() -> None:
-    """Each leads back; none is the mesh itself; axes of 64 devices are joined, split, moved and turned."""
+    """Neighbours are mutual, and no mesh is its own neighbour. Axes of 64 devices are joined, split, moved and
+    reordered.
+    """
     every = all_meshes(load_machine("dgx-h100"), 64)
     for mesh in every:
         near = neighbours(mesh, every)
@@ -233,7 +237,7 @@ def configurations(body: PlannedGraph) -> dict[str, Configuration]:
 
 
 def test_iterations_that_differ_may_all_do_as_one_of_them(build: Build, library: Library) -> None:
-    """Of a plan whose first iteration divides rows, and whose others columns of the weight."""
+    """For a plan whose first iteration divides rows and whose others divide columns of the weight."""
     model, machine = build(REPEATED), load_machine("dgx-a100")
     by_rows = searched(model, TWO, machine, library, "data_parallel").graph
     by_columns = searched(model, TWO, machine, library, pins={"layer.w": (Shard(0),)}).graph

@@ -1,4 +1,4 @@
-"""The edit that fuses operators in the layouts of a point, against the exact search of the model that it makes."""
+"""The edit that fuses operators in the layouts of a point, against the exact search of the fused model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MACHINE = load_machine("dgx-h100")
 
 
 def unfused(build: Build, library: Library, pins: tuple[str, ...] = ()) -> tuple[Solver, Point]:
-    """The cheapest point of the model as it is written, and a solver that knows the shipped fusions."""
+    """The cheapest point of the model as written, and a solver that knows the shipped fusions."""
     model = build(BIASED)
     search = searching(model, [FOUR], MACHINE, library, pins=parse_pins(pins))
     shipped = ShippedRules(shipped_sources(), library)
@@ -53,7 +53,9 @@ def operators(plan: Plan) -> list[str]:
 
 
 def test_biases_are_added_within_products_for_fewer_launches(build: Build, library: Library) -> None:
-    """The plan costs what the exact search of the fused model finds, or a local optimum near; its step is shorter."""
+    """The plan costs what the exact search of the fused model finds, or is a local optimum near it. Its step is
+    shorter.
+    """
     solver, point = unfused(build, library)
     new = solver.fused(point)
     assert new is not None and operators(point.plan) == ["linear", "linear"]

@@ -1,4 +1,4 @@
-"""Passes that hill climbing switches on: where a step is shorter, not where it could not be or would not fit."""
+"""Passes that hill climbing switches on: if a step becomes shorter, not if it could not, or would not fit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ model megatron[n = 1]
   loss mse(h, target)
 """
 PINS = ["first=I", "m=I", "a=S0", "b=S1"]
-"""Tensor parallelism on two devices: all-reduces of the cotangent of `m` and of what is computed of `b`."""
+"""Tensor parallelism on two devices: all-reduces of the gradient of `m` and of the product with `b`."""
 
 
 def megatron(build: Build, library: Library, machine: Machine, size: int = 4096) -> Plan:
@@ -48,7 +48,7 @@ def megatron(build: Build, library: Library, machine: Machine, size: int = 4096)
 
 
 def test_gradients_are_deferred_and_products_decomposed_where_a_step_is_shorter(build: Build, library: Library) -> None:
-    """Both of the large model, beside products; of the small one, whose launches take longer, no products."""
+    """The large model gets both passes. The small one, whose launches take longer, gets no decomposed products."""
     machine = load_machine("dgx-h100")
     plan, evaluator = megatron(build, library, machine), Evaluator(machine, library)
     after = climbed(plan, evaluator)
@@ -77,7 +77,7 @@ def test_a_pass_that_cannot_beat_the_incumbent_is_not_simulated(build: Build, li
 
 
 def test_a_pass_that_does_not_fit_is_not_taken(build: Build, library: Library) -> None:
-    """Of a plan that fills the memory: what is taken there holds no more."""
+    """For a plan that fills the memory: passes that are taken there need no more memory."""
     machine = load_machine("dgx-h100")
     plan, free = megatron(build, library, machine), Evaluator(machine, library)
     assert free.held(climbed(plan, free)) > free.held(plan)
@@ -94,7 +94,7 @@ TOWERS += ["  loss mse((v0 + v1) + (v2 + v3), target)"]
 
 
 def test_repeats_are_interleaved_and_staggered_where_a_step_is_shorter(tmp_path: Path) -> None:
-    """Of four towers by plans drawn by chance: no stagger has a shorter step than the one that is found."""
+    """For four towers and random plans: no other skew has a shorter step than the one that is found."""
     towers, machine = tmp_path / "towers.udl", load_machine("dgx-h100")
     towers.write_text("\n".join(["model towers[b = 64, d = 4096]", *TOWERS]) + "\n")
     staggers = set()
@@ -113,7 +113,9 @@ def test_repeats_are_interleaved_and_staggered_where_a_step_is_shorter(tmp_path:
 
 @pytest.mark.parametrize("count", [1, 4, 8])
 def test_the_size_of_buckets_is_the_best_on_the_way_to_it(count: int, build: Build, library: Library) -> None:
-    """Halved or doubled as long as that is shorter; sizes that leave the step as it is do not end the walk."""
+    """Sizes are halved or doubled as long as that shortens the step. Sizes that do not change the step do not end the
+    walk.
+    """
     weights = [f"  weight w{number}: f32[1024, 1024] ~ normal(0.1)" for number in range(count)]
     lines = [f"  h = relu(linear(h, w{number}))" for number in range(count)]
     text = [
@@ -139,7 +141,7 @@ def test_the_size_of_buckets_is_the_best_on_the_way_to_it(count: int, build: Bui
 
 
 def test_buckets_of_both_sides_are_tried(build: Build, library: Library) -> None:
-    """From large ones that a plan inherits, small ones are reached, and the other way round."""
+    """From an inherited large size, small sizes are reached, and vice versa."""
     machine = load_machine("summit")
     plan, evaluator = (
         search(build(MEGATRON), all_meshes(machine, 4), machine, library, "zero"),

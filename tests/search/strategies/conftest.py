@@ -1,4 +1,4 @@
-"""Small models whose dimensions are worth dividing, and the space in which a strategy plans them."""
+"""Small models with dimensions worth dividing, and the space in which a strategy plans them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ MakeSpace = Callable[..., Space]
 
 @pytest.fixture(scope="session")
 def space(library: Library) -> MakeSpace:
-    """The space of a model on some devices of a machine; on a mesh of that shape, or those of a strategy."""
+    """The space of a model on a machine: on the mesh of the given shape, or on the given meshes of a strategy."""
 
     def make(
         model: Model,

@@ -1,4 +1,4 @@
-"""Tilings that are propagated, and the tree search over them."""
+"""Propagation of tilings, and the tree search over them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from .test_expert import weights
 
 
 def test_a_tiled_weight_divides_what_follows(build: Build, library: Library) -> None:
-    """Columns of the first matrix: the activation is divided, and the second product sums over the devices."""
+    """With the columns of the first matrix tiled, the activation is divided, and the second product sums over the
+    devices.
+    """
     model = build(CHAIN)
     found = Propagation(TWO, library, {"up": 0})
     found.graph(model.graph, "", {})
@@ -48,7 +50,7 @@ def test_the_search_is_the_same_again_and_no_worse_than_data_parallelism(build: 
 
 
 def test_it_recovers_tensor_parallelism(build: Build, space: MakeSpace) -> None:
-    """Of a model whose batch is not divided, and whose weights are most of it."""
+    """For a model whose batch is not divided, and whose weights are most of its memory."""
     model = build(CHAIN.replace("b = 64, d = 512, h = 2048", "b = 1, d = 4096, h = 16384"))
     chosen = automap(space(model, "automap", (4,)))
     assert weights(chosen.graph) == {"up": "S0", "down": "S1"}

@@ -1,4 +1,6 @@
-"""Substitutions for one device: TASO takes improvements alone, MetaFlow detours as well; plans of rules are applied."""
+"""Substitutions for one device: TASO takes improvements only, MetaFlow detours as well. Rules of plans are applied
+again.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ def test_operators_are_fused_where_that_is_cheaper(
 
 
 def test_a_threshold_allows_detours(build: Build, library: Library) -> None:
-    """The second rule fits what the first one makes, which is dearer."""
+    """The second rule matches the result of the first, which is more expensive than the original."""
     model, rules = build(NEGATED), parse_rules(Source("detour.rules", DETOUR)).rules
 
     def cost(changed: Model) -> float:
@@ -111,7 +113,7 @@ def test_without_rules_nothing_is_changed(build: Build, space: MakeSpace) -> Non
 def test_the_program_is_planned_again_from_its_texts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A trace takes the plan that plan.json tells of, rules included, and so does the check on other ranks."""
+    """`trace` uses the plan in plan.json, including its rules, and so does `check` on other ranks."""
     monkeypatch.chdir(tmp_path)
     Path("model.udl").write_text(BIASED)
     assert run(["model.udl", "-o", "out", "-d", "2", "-m", "dgx-a100", "-s", "taso"]) == 0

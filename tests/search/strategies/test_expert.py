@@ -1,4 +1,4 @@
-"""What is written by hand: the layouts of Megatron's layers, of dense layers behind convolutions, and of tables."""
+"""Layouts written by hand: for Megatron's layers, for dense layers behind convolutions, and for tables."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_heads_that_are_not_divided_have_no_tensor_parallelism(build: Build, lib
 
 
 def test_the_plan_stores_weights_so(build: Build, space: MakeSpace) -> None:
-    model = build(TRANSFORMER.replace("b = 8", "b = 1"))  # nothing else than tensors is left to be divided
+    model = build(TRANSFORMER.replace("b = 8", "b = 1"))  # only tensors are left to be divided
     found = expert(space(model, "expert", meshes=expert_meshes(load_machine("dgx-a100"), 4)))
     assert found.mesh.degrees == (4,)
     stored = weights(found.graph)

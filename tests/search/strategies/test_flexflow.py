@@ -1,4 +1,4 @@
-"""The random walk: the same for its seed, never worse than where it began, among its authors' configurations."""
+"""The random walk: reproducible for its seed, never worse than its start, within its authors' configurations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_it_divides_outputs_alone_or_the_batch(build: Build, space: MakeSpace) -
 
 
 def test_it_finds_the_best_of_few(build: Build, space: MakeSpace) -> None:
-    """Of a model so small that all choices can be tried."""
+    """For a model so small that all choices can be tried."""
     model = build(CHAIN)
     found = space(model, "flexflow", (4,))
     chosen = flexflow(found)

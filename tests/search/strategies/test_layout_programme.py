@@ -1,4 +1,4 @@
-"""The integer linear programme has the exact minimum of the space that it allows; Alpa and autoparallel build on it."""
+"""The integer linear programme has the exact minimum of its space. Alpa and autoparallel build on it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .conftest import CHAIN, CONVOLUTIONS, TABLES, TRANSFORMER, MakeSpace
 
 
 def apart(part: Part) -> Part:
-    """Every reader pays its own conversion."""
+    """The part in which every reader pays its own conversion."""
     tensors = [replace(tensor, reads=(read,), fixed=()) for tensor in part.tensors for read in tensor.reads]
     tensors += [replace(tensor, reads=(), fixed=(layout,)) for tensor in part.tensors for layout in tensor.fixed]
     repeats = tuple(replace(repeat, body=apart(repeat.body)) for repeat in part.repeats)
@@ -42,8 +42,8 @@ def test_it_is_the_exact_minimum(text: str, shape: tuple[int, ...], build: Build
 
 
 def test_it_is_no_more_than_the_minimum_of_equal_iterations(build: Build, space: MakeSpace) -> None:
-    """What enters the first iteration may be converted, once for all that read it there, so it may be less: but not
-    less than where readers share conversions.
+    """The entry of the first iteration may be converted once for all that read it there, which may cost less. The cost
+    is not less than with conversions shared by all readers.
     """
     model = build(TRANSFORMER)
     found = space(model, "autoparallel", (4,))
@@ -98,5 +98,5 @@ def test_what_the_programme_chose_is_planned(build: Build, space: MakeSpace) -> 
     solution = solve_programme(problem, everything(problem.part), 60)
     assert solution is not None
     plan, cost = Assignments(problem, everything(problem.part)).best(solution.choice)
-    # Conversions are shared where the programme pays each.
+    # Conversions are shared here. The programme pays for each reader.
     assert plan is not None and cost <= solution.cost * (1 + 2 * GAP)

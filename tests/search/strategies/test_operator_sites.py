@@ -1,4 +1,4 @@
-"""Costs of choices for all operators: those of the exact solver, and differences of two of them."""
+"""Costs of choices for all operators equal those of the exact solver, and so do differences between two choices."""
 
 from __future__ import annotations
 

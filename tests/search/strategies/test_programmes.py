@@ -1,4 +1,4 @@
-"""Dynamic programmes of the literature: exact minima of what they allow, by trying all choices of small models."""
+"""Dynamic programmes of the literature: exact minima of their spaces, by trying all choices of small models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MACHINE = "dgx-a100"
 
 
 def least(problem: Problem, domains: Domains) -> float:
-    """Of all choices of operators."""
+    """The least cost over all choices of operators."""
     assignments = Assignments(problem, domains)
     paths = [site.path for site in sites_of(problem)]
     every = product(*(assignments.left[path] for path in paths))

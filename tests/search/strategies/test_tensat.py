@@ -1,4 +1,4 @@
-"""The extraction of least cost on one device, of all that there are."""
+"""The cheapest extraction on one device, against all extractions."""
 
 from __future__ import annotations
 

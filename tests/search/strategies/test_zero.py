@@ -1,4 +1,4 @@
-"""ZeRO: every trained weight in slices, the batch divided, and the same as data parallelism otherwise."""
+"""ZeRO: every trained weight in slices, the batch divided, and everything else as in data parallelism."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_weights_are_in_slices_and_operators_have_the_batch(library: Library, bu
     machine = load_machine("dgx-a100")
     plan = search(build(TRANSFORMER), FOUR, machine, library, "zero")
     other = search(build(TRANSFORMER), FOUR, machine, library, "data_parallel")
-    assert set(weights(plan.graph).values()) == {"S0,S0", "S1,S1"}  # of the fused weight 3 is not divided
+    assert set(weights(plan.graph).values()) == {"S0,S0", "S1,S1"}  # the dimension 3 of the fused weight is not divided
     assert set(weights(other.graph).values()) == {"I,I"}
     for one, two in zip(plan.graph.nodes(), other.graph.nodes(), strict=True):
         assert one.typed.configuration == two.typed.configuration
