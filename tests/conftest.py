@@ -1,4 +1,4 @@
-"""What every test may use."""
+"""Fixtures, hooks and settings that all tests share."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from tests.processor_seconds import (  # noqa: F401, hooks
 from tests.sampling import SHORT, of_the_day, share
 from unity_dsl.emit.rank_pool import RankPool
 
-# What tests declare is tried once in a run, in whatever process, and never noted in the user's cache.
+# Declarations in tests are tried once a run, by whichever process comes first, and never recorded in the user's cache.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     CACHE = TemporaryDirectory(prefix="unity-test-cache-")
     os.environ["XDG_CACHE_HOME"] = os.environ[RUN] = CACHE.name
-    # Processes that test must agree on the cases of the day, also around midnight.
+    # All test processes must agree on the cases of the day, also around midnight.
     os.environ.setdefault("UNITY_SAMPLE", str(date.today().toordinal()))
-    # Where no bytecode is kept, every process that a test starts would compile this package again: a second of work.
+    # Without cached bytecode, every process that a test starts would compile this package again: a second of work.
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
         os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(Path(CACHE.name) / "bytecode")
         sys.dont_write_bytecode = False
 
-# Kernels run in Triton's interpreter. Triton reads this when it is imported, and torch imports it when it likes.
+# Kernels run in Triton's interpreter. Triton reads this at its import, and torch may import Triton at any time.
 os.environ["TRITON_INTERPRET"] = "1"
 
-# A rank that dies by a signal says where it was.
+# A rank that is killed by a signal prints its traceback.
 os.environ.setdefault("PYTHONFAULTHANDLER", "1")
 
-# How long an example takes says how busy the machine is.
+# The duration of an example only shows how busy the machine is.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
 
-# Declarations, proofs and models live as long as a run: looking for cycles among them took a twentieth of it.
+# Declarations, proofs and models live for the whole run: searching them for cycles took a twentieth of its time.
 gc.set_threshold(100_000, 50, 100)
 
 
@@ -56,8 +56,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """After a file, what lives on is set aside: else every `gc.collect()` of `compare` walks over all of it, which made
-    a comparison take ten times as long as alone.
+    """Freezes the surviving objects after each file. Otherwise every `gc.collect()` of `compare` walks over all of
+    them, which made a comparison take ten times as long as alone.
     """
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
@@ -65,7 +65,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def pytest_unconfigure() -> None:
-    """At the end modules are taken down, of which Triton's would tell what is left."""
+    """Unfreezes the objects before modules are torn down; otherwise Triton's modules report what is left."""
     gc.unfreeze()
 
 
@@ -85,7 +85,7 @@ LONGEST = (
     "tests/search/micro_batches/test_division_choice.py",
     "tests/rules/test_sharding_theorems.py::test_the_prover_leaves_no_axis_without_a_theorem_or_a_reason",
 )
-"""Tests that take tens of seconds. They come first: at the end one process would wait for another's."""
+"""Tests that take tens of seconds. They run first: at the end, one process would wait for another's."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -114,7 +114,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
-    """`golden(path, text)`: the file holds exactly this text. With --update-golden it is written instead."""
+    """`golden(path, text)` checks that the file holds exactly this text. With --update-golden it writes the file
+    instead.
+    """
     update = request.config.getoption("--update-golden")
 
     def check(path: Path, text: str) -> None:
@@ -129,7 +131,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
 
 @pytest.fixture
 def untried() -> Iterator[None]:
-    """Native calls and derivatives are not tried when declarations are read."""
+    """Skips the trials of native calls and derivatives when declarations are read."""
     with as_they_stand():
         yield
 

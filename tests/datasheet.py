@@ -1,4 +1,4 @@
-"""Machines as their datasheets have them, for tests whose models were chosen by such prices."""
+"""Machines with the figures of their datasheets, for tests whose models were chosen at those prices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LAUNCH = {"dgx-a100": 6e-6, "dgx-h100": 6e-6, "summit": 7e-6}
 
 
 def by_datasheet(name: str) -> Machine:
-    """A shipped machine without measured kernels, with short launches and collectives that slow no kernel down."""
+    """A shipped machine without measured kernels, with short launches and collectives that do not slow kernels down."""
     machine = load_machine(name)
     collectives: Collectives = replace(machine.collectives, overlap_slowdown=0.0)
     return replace(machine, measured=MeasuredOperators(), launch_seconds=LAUNCH[name], collectives=collectives)

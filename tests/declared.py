@@ -1,4 +1,4 @@
-"""Declarations as they stand: for tests of what follows from them, whether or not their native calls are right."""
+"""Reads declarations without trying them, for tests that do not depend on whether native calls are right."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @contextmanager
 def as_they_stand() -> Iterator[None]:
-    """Native calls and derivatives are not tried when declarations are read."""
+    """Skips the trials of native calls and derivatives when declarations are read."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("unity_dsl.index.declarations.loading.is_tried", lambda *_: True)
         yield

@@ -1,6 +1,6 @@
-"""Runs commands that a document shows: by a shell, or without the interpreters that a shell starts for them.
+"""Runs the commands that a document shows, by a shell or without starting new interpreters.
 
-A new interpreter imports torch for longer than most commands take, each of the ranks of `torchrun` as well.
+A new interpreter imports torch for longer than most commands take; so does each rank of `torchrun`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from unity_dsl import cli
 from .emit.started import Started, start_ranks, start_script
 
 SECONDS = 300.0
-"""Limit of a command."""
+"""Time limit of a command."""
 VARIABLE = re.compile(r"(\w+)=(.*)")
 
 
 WRITTEN = re.compile(r"(?:-o|--output|--checkpoint|rules prove) ([\w.]+)")
-"""What a command may write for those after it."""
+"""The files that a command may write for later commands."""
 
 
 def with_what_they_use(commands: Sequence[str], chosen: Collection[int], texts: Mapping[str, str]) -> list[int]:
-    """Places of the chosen commands, and of the last ones before them that write what they name or what the `texts` of
-    files that they name speak of.
+    """Positions of the chosen commands and of the earlier commands that they need. A command needs the last earlier one
+    that writes a file named in the command, or in the `texts` of a file that the command names.
     """
     found: set[int] = set()
     left = set(chosen)
@@ -47,7 +47,7 @@ def with_what_they_use(commands: Sequence[str], chosen: Collection[int], texts: 
 
 
 def run_by_shell(command: str, folder: Path) -> None:
-    """By a shell, with the commands of this environment first."""
+    """Runs a command in bash, with the executables of this environment first."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -62,15 +62,15 @@ def run_by_shell(command: str, folder: Path) -> None:
 
 
 def run(command: str, folder: Path) -> None:
-    """What the shell makes of it: `unityc` as its entry point in this process, `torchrun` and scripts that import torch
-    in forked ones. Anything else by the shell.
+    """Runs a command as the shell would: `unityc` by its entry point in this process, `torchrun` and scripts that
+    import torch in forked processes, anything else by the shell.
     """
     variables, words = _words(command, folder)
     match words:
         case ["unityc", *arguments]:
             _run_unityc(command, arguments, variables, folder)
         case [*_, name] if name.endswith(".py") and "import unity_dsl" in (folder / name).read_text():
-            run_by_shell(command, folder)  # a started script finds nothing of the package
+            run_by_shell(command, folder)  # a script run by `start_script` does not find the package
         case ["torchrun", "--standalone", "--nproc-per-node", ranks, *script] if not variables:
             _wait(command, start_ranks(script, int(ranks), folder, folder))
         case ["python", name, *_] if not variables and "import torch" in (folder / name).read_text():
@@ -80,7 +80,7 @@ def run(command: str, folder: Path) -> None:
 
 
 def _words(command: str, folder: Path) -> tuple[Mapping[str, str], Sequence[str]]:
-    """The variables before a command, and its words as the shell makes them; none where it is more than one command."""
+    """The variables before a command, and its words as the shell expands them. No words for more than one command."""
     if any(token[0] in "|&;<>()" for token in shlex.shlex(command, punctuation_chars=True)):
         return {}, []
     listed = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], cwd=folder, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""What several tests ask for is made once in a run, in whatever process: a proof, for one."""
+"""Computes a value that several tests need, such as a proof, once a run, whichever process asks first."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any, TypeVar, cast
 Made = TypeVar("Made")
 
 RUN = "UNITY_TEST_RUN"
-"""The variable that names the folder of a run, which tests/conftest.py makes and which goes away with the run. Without
-it, as in bench/, what was made is kept in the process alone.
+"""The variable that names the folder of a run. tests/conftest.py makes the folder, and it is deleted with the run.
+Without the variable, as in bench/, values are kept in the process alone.
 """
 _HELD: dict[str, Any] = {}
 
 
 def once(key: str, make: Callable[[], Made]) -> Made:
-    """What `make` gives, or what it gave for the same key in this run. It must be possible to pickle it, no test may
-    change it, and it may depend on nothing but the key and the files of the checkout.
+    """The result of `make`, or its earlier result for the same key in this run. The result must be picklable, and no
+    test may change it. It may depend only on the key and the files of the checkout.
     """
     if key not in _HELD:
         _HELD[key] = _shared(key, make, Path(os.environ[RUN])) if RUN in os.environ else make()
@@ -35,5 +35,5 @@ def _shared(key: str, make: Callable[[], Made], folder: Path) -> Made:
     made = make()
     with NamedTemporaryFile(dir=folder, delete=False) as file:
         file.write(pickle.dumps(made))
-    os.replace(file.name, path)  # at once, as another process may look
+    os.replace(file.name, path)  # atomically, as another process may read it
     return made

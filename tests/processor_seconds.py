@@ -1,7 +1,7 @@
-"""Which tests took much longer than recorded, told at the end of a run that fails of nothing of it.
+"""Reports tests that took much longer than recorded, at the end of a run. The report does not make the run fail.
 
-tests/processor_seconds.txt has those of the longest case of every test function with one of a second or more, processes
-that it starts included. `pytest --update-seconds` raises what is recorded to what a run took.
+tests/processor_seconds.txt lists the longest case of every test function that has one of a second or more. Times
+include child processes. `pytest --update-seconds` raises the recorded times to those of the run.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ import pytest
 
 RECORD = Path(__file__).with_suffix(".txt")
 RECORDED = 1.0
-"""A function without a line takes less."""
+"""Seconds assumed for a function without a line, which takes less."""
 TIMES, LEAST = 3.0, 5.0
-"""A test is told if it takes so many times what is recorded, and so many seconds."""
+"""A test is reported if it takes more than `TIMES` times the recorded seconds, and more than `LEAST` seconds."""
 PROPERTY = "processor seconds"
 
 
 def processor_seconds() -> float:
-    """Of this process, of processes that it has waited for and, on Linux, of those that main threads have started."""
+    """Processor seconds of this process, of children it has waited for and, on Linux, of those that main threads have
+    started.
+    """
     own = os.times()
     return (
         own.user + own.system + own.children_user + own.children_system + sum(map(_of_process, _started(os.getpid())))
@@ -30,7 +32,7 @@ def processor_seconds() -> float:
 
 
 def _started(process: int) -> Iterator[int]:
-    with suppress(OSError):  # of a process that has ended
+    with suppress(OSError):  # the process may have ended
         for child in map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split()):
             yield from (child, *_started(child))
 

@@ -13,7 +13,7 @@ UNITY = "unity_graph_subst_3_v2.json"
 
 
 def published(name: str) -> Path:
-    """The path of a published file; the test is skipped where it is not there."""
+    """The path of a published file. The test is skipped if the file is missing."""
     path = FOLDER / name
     if not path.is_file():
         pytest.skip(f"{name} is not here: UNITY_DSL_DATA names the folder that holds it")

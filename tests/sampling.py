@@ -1,7 +1,7 @@
-"""Which of many cases a run of the tests looks at: others every day, and after some days each of them was looked at.
+"""Selects the cases that a test run checks: a different sample every day, and all of them within some days.
 
-`UNITY_SAMPLE` sets the number of the day, which a failure prints. With `UNITY_EVERYTHING=1` all cases are looked at:
-`make test-everything`.
+`UNITY_SAMPLE` sets the number of the day, which a failure prints. `UNITY_EVERYTHING=1` checks all cases: `make
+test-everything`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ EVERYTHING = os.environ.get("UNITY_EVERYTHING", "0") != "0"
 
 
 SHORT = "UNITY_SHORT"
-"""The variable that says whether the whole suite runs, of which a part of all cases is enough every day."""
+"""The variable that says whether the whole suite runs. A part of all cases is then enough every day."""
 LONG = 6.0
-"""Processor seconds of a test that a run of the whole suite leaves to every second day."""
+"""Processor seconds from which a test with one case runs only every second day of the whole suite."""
 
 
 def share(cases: Sequence[Case], seconds: float, day: int = SAMPLE) -> list[Case]:
-    """What a run of the whole suite takes of the cases of a test: half of up to five, a third of more. A test that has
-    one, and takes long, is run every second day.
+    """The cases of a test that a run of the whole suite checks: half of up to five, a third of more. A test with one
+    case of at least `LONG` processor seconds runs every second day.
     """
     if len(cases) == 1 and seconds >= LONG and not EVERYTHING:
         return list(cases) if (day + crc32(str(cases[0]).encode())) % 2 else []
@@ -35,7 +35,7 @@ def share(cases: Sequence[Case], seconds: float, day: int = SAMPLE) -> list[Case
 
 
 def of_the_day(cases: Sequence[Case], count: int, day: int = SAMPLE) -> list[Case]:
-    """`count` of the cases, those after yesterday's in a shuffled order that does not change; or all of them."""
+    """`count` of the cases, or all of them. Each day's cases follow the previous day's in a fixed shuffled order."""
     if EVERYTHING or count >= len(cases):
         return list(cases)
     shuffled = Random(0).sample(cases, len(cases))

@@ -1,6 +1,6 @@
-"""No function takes more than 8 parameters and no dataclass has more than 12 fields, but for those that are listed.
+"""No function takes more than 8 parameters and no dataclass has more than 12 fields, except those listed.
 
-What is listed may only get smaller. Apart are callbacks of the command line, syntax trees and formats of files.
+The list may only shrink. Callbacks of the command line, syntax trees and file formats are exempt.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LARGER = {
 
 
 def breadths() -> Iterator[tuple[str, str, int, int]]:
-    """File, name, breadth and bound of every function and every dataclass."""
+    """File, name, number of parameters or fields, and bound of every function and every dataclass."""
     for path in sorted(PACKAGE.rglob("*.py")):
         file = path.relative_to(PACKAGE).as_posix()
         for node in ast.walk(ast.parse(path.read_text())):

@@ -1,4 +1,4 @@
-"""A hash that is kept is that of the fields, and no other process is given it."""
+"""A cached hash equals the hash of the fields, and is not passed to another process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_equal_objects_have_equal_hashes() -> None:
 
 
 def test_another_process_computes_its_own() -> None:
-    """Texts have other hashes there."""
+    """Strings hash differently in another process."""
     one = Along("rows", "partition")
     hash(one)
     for seed in "1", "2":

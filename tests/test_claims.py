@@ -1,7 +1,7 @@
-"""What the documents claim of behaviour has a test or a row of a benchmark that shows it: `tests/claims/PAGE.toml`.
+"""Every claim of the documents about behaviour has a test or a benchmark row that shows it: `tests/claims/PAGE.toml`.
 
-A sentence with one of the words below claims something of every case. A table names, by a quotation of the sentence,
-the tests (`tests/…/test_x.py::test_y`) and results (`bench/results/x.json`) that show it.
+A sentence with one of the words below makes a claim about every case. A table quotes the sentence and names the tests
+(`tests/…/test_x.py::test_y`) and results (`bench/results/x.json`) that show it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ CLAIMING = re.compile(
 
 
 def table(page: str) -> dict[str, list[str]]:
-    """The tests and results by quotation."""
+    """The tests and results, keyed by quotation."""
     return tomllib.loads((TABLES / f"{page}.toml").read_text())
 
 
 def claims(page: str) -> list[str]:
-    """The sentences of a page that claim something of every case, on one line each."""
+    """The sentences of a page that make a claim about every case, on one line each."""
     text = (ROOT / "docs" / f"{page}.md").read_text()
     return [" ".join(sentence.split()) for sentence in sentences(text) if CLAIMING.search(sentence)]
 

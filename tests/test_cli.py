@@ -1,4 +1,4 @@
-"""The command line: every bad input of tests/cases/cli_error is told in one diagnostic and changes nothing."""
+"""The command line: every bad input of tests/cases/cli_error gives one diagnostic and changes nothing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def deep_repeat(folder: Path) -> None:
 
 
 def stale_certificate(folder: Path) -> None:
-    """A certificate, and then a rule that is another."""
+    """Writes a certificate, and then changes the rule."""
     path, known = folder / "laws.rules", load_library()
     verdicts = prove_rules(read_source(path), known)
     proofs = [(verdict.rule, verdict.answer) for verdict in verdicts if isinstance(verdict.answer, Proved)]
@@ -67,13 +67,13 @@ def stale_certificate(folder: Path) -> None:
 
 
 def pipe(folder: Path, name: str) -> None:
-    """A pipe into which nobody writes: to open it for reading would wait for ever."""
+    """A pipe into which nobody writes: opening it for reading would block for ever."""
     (folder / name).parent.mkdir(exist_ok=True)
     os.mkfifo(folder / name)
 
 
 def functions(folder: Path, count: int, definition: str) -> None:
-    """Functions of which each is defined by the one before, and an operator made of the last."""
+    """Writes functions, each defined by the previous one, and an operator that calls the last."""
     lines = ["fn f0(x) = 2 * x", "  derivative x: 2"]
     for number in range(1, count):
         lines += [f"fn f{number}(x) = {definition.format(f'f{number - 1}(x)')}", "  derivative x: 1"]
@@ -110,7 +110,7 @@ ODD_WORDS = {
     "name_of_5000_letters": "x" * 5000,
     "name_that_is_not_utf8": os.fsdecode(b"caf\xe9.udl"),
 }
-"""What `@` stands for in a command."""
+"""The texts that replace `@` in a command."""
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -333,7 +333,7 @@ def test_misuse_of_the_command_line_is_told_with_code_2(
     assert [path.name for path in Path().iterdir()] == ["model.udl"]
 
 
-# ---------------------------------------------------------------------------------------------- failures of ours
+# ---------------------------------------------------------------------------------------------- internal faults
 
 
 def test_a_fault_of_ours_is_one_line(
@@ -413,7 +413,7 @@ def test_an_interruption_while_a_fault_is_told(
 
 
 def test_an_interruption_while_modules_are_imported() -> None:
-    """Of the command line itself, in a process of its own."""
+    """The command line itself is interrupted, in its own process."""
     program = """
 import sys
 

@@ -1,4 +1,4 @@
-"""The collector is off within, and afterwards as it was before, also where something was raised."""
+"""The garbage collector is off inside, and restored afterwards, also after an exception."""
 
 import gc
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from unity_dsl.collector import collector_paused
 
 @pytest.fixture(params=[True, False], ids=["on", "off"])
 def enabled(request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Whether the collector is on before."""
+    """Whether the garbage collector is on before."""
     was = gc.isenabled()
     (gc.enable if request.param else gc.disable)()
     yield request.param

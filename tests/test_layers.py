@@ -26,7 +26,9 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
 def stage_of(parts: tuple[str, ...]) -> str:
-    """The stage of a dotted name inside the package: `("index", "term")` is of `index`, the package itself of none."""
+    """The stage of a dotted name inside the package: `index` for `("index", "term")`, `__init__` for the package
+    itself.
+    """
     return parts[0] if parts and parts[0] != "__init__" else "__init__"
 
 
@@ -37,7 +39,7 @@ def tree_of(path: Path) -> ast.Module:
 
 @cache
 def names_imported(path: Path) -> tuple[tuple[int, tuple[str, ...]], ...]:
-    """Line and dotted name of every import of this package, those inside functions and for types alone included."""
+    """Line and dotted name of every import of this package, including those inside functions and for types alone."""
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
     found: list[tuple[int, tuple[str, ...]]] = []
     for node in ast.walk(tree_of(path)):
@@ -61,14 +63,14 @@ def stages_imported(path: Path) -> Iterator[tuple[int, str]]:
 
 @cache
 def module_of(name: tuple[str, ...]) -> tuple[str, ...]:
-    """The module that a dotted name is, or is a name of."""
+    """The module that a dotted name is, or that defines the name."""
     while name and not (PACKAGE.joinpath(*name).is_dir() or PACKAGE.joinpath(*name).with_suffix(".py").exists()):
         name = name[:-1]
     return name
 
 
 def imports() -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Every pair of a module and another that it imports."""
+    """Every pair of a module and another module that it imports."""
     for path in MODULES:
         own = path.relative_to(PACKAGE).with_suffix("").parts
         own = own[:-1] if own[-1] == "__init__" else own
@@ -76,7 +78,7 @@ def imports() -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
 
 
 def check_acyclic(edges: Iterator[tuple[tuple[str, ...], tuple[str, ...]]]) -> None:
-    """Fails with the circle, if there is one."""
+    """Fails with the cycle, if there is one."""
     graph: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
     for user, used in edges:
         graph.setdefault(user, set()).add(used)
@@ -106,7 +108,7 @@ def test_no_imports_go_in_a_circle() -> None:
 
 
 def test_no_rooms_of_a_stage_import_each_other() -> None:
-    """A room is a subpackage of a stage; its order is that of the imports, which have no circle."""
+    """A room is a subpackage of a stage. The imports between rooms have no cycle."""
     rooms = ((user[:2], used[:2]) for user, used in imports() if len(user) > 2 and len(used) > 2)
     check_acyclic((user, used) for user, used in rooms if user != used)
 
@@ -117,7 +119,7 @@ def test_every_part_of_the_package_is_a_stage() -> None:
 
 
 def test_rows_of_benchmarks_know_every_stage_that_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their hash covers what the search imports."""
+    """The hash of a row covers what the search imports."""
     monkeypatch.syspath_prepend(ROOT / "bench")
     planner = importlib.import_module("measure").PLANNER
     covered = {path.name for path in planner if path.parent == PACKAGE}
@@ -131,7 +133,7 @@ def test_the_import_walk_sees_imports() -> None:
 
 
 def test_torch_and_z3_are_imported_inside_functions() -> None:
-    """But where modules of torch are imported and made parallel, which is loaded for these alone."""
+    """Modules that import torch modules or make them parallel are exempt: they are loaded only for this."""
     wrong = []
     of_torch = {PACKAGE / "importer", PACKAGE / "api" / "parallel_module.py"}
     for path in (path for path in MODULES if of_torch.isdisjoint((path, *path.parents))):
@@ -153,7 +155,7 @@ def test_a_command_without_ranks_loads_no_torch(arguments: list[str]) -> None:
     [("digits", True), ("digits --no-rules", False), ("xdl_unity --strategy data_parallel --force", False)],
 )
 def test_a_compile_loads_no_torch_and_without_rules_no_prover(example: str, prover: bool, tmp_path: Path) -> None:
-    """The shipped rules are proved: they need no z3, and are loaded for a model that one of them may fit."""
+    """The shipped rules are proved: they need no z3, and are loaded for a model that one of them may match."""
     name, *options = example.split()
     model = str(ROOT / "examples" / f"{name}.udl")
     loaded = loaded_by([model, "-o", str(tmp_path / "out"), "--devices", "2", *options], whole=True)
@@ -168,7 +170,7 @@ def test_help_loads_no_stage() -> None:
 
 
 def loaded_by(arguments: list[str], whole: bool = False) -> set[str]:
-    """The modules in a fresh process after one command."""
+    """The modules loaded in a fresh process after one command: full names if `whole`, else top-level packages."""
     program = (
         "import sys; from unity_dsl.cli import run; code = run(sys.argv[1:]); "
         "print(*sys.modules, sep='\\n', file=sys.stderr); sys.exit(code)"

@@ -1,4 +1,4 @@
-"""What is made once in a run is made once in a process and for others, and outside of a run kept by no file."""
+"""A value is computed once a run, for all processes. Outside of a run, no file keeps it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.once import RUN, once
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
-    """What was made so far, in a run of its own."""
+    """The values made so far, in a run of its own."""
     monkeypatch.setattr(module, "_HELD", {})
     monkeypatch.setenv(RUN, str(tmp_path))
     return []

@@ -1,4 +1,4 @@
-"""What `pip install` gives: the wheel, built from the source archive, works alone and away from the checkout."""
+"""The result of `pip install`: the wheel, built from the source archive, works alone and away from the checkout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOLDERS = ("grammar", "ops", "rules", "codegen", "machines", "examples")
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built as a release is: the source archive first, the wheel from it."""
+    """The wheel, built as for a release: the source archive first, the wheel from it."""
     folder = tmp_path_factory.mktemp("dist")
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
     done = subprocess.run(build, capture_output=True, text=True, timeout=300)
@@ -30,7 +30,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty environment that holds the wheel and nothing else of ours."""
+    """An empty environment with the wheel and nothing else of this project."""
     place = tmp_path_factory.mktemp("environment") / "venv"
     venv.create(place, with_pip=False)
     pip = [
@@ -51,7 +51,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def unityc(installed: Path, folder: Path, *arguments: str) -> str:
-    """Run the installed command in a folder. Third-party packages come from this environment, our package must not."""
+    """Runs the installed command in a folder. Third-party packages come from this environment, our package must not."""
     environment = {**os.environ, "PYTHONPATH": sysconfig.get_paths()["purelib"]}
     command = [str(installed / "bin" / "unityc"), *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)

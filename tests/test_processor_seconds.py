@@ -1,4 +1,4 @@
-"""What is told of tests that take longer than recorded, and how the record is written."""
+"""How tests that take longer than recorded are reported, and how the record is written."""
 
 from __future__ import annotations
 

@@ -62,14 +62,14 @@ NOT_RUN = {
     "git ": "it looks at the work of a person",
     ".venv/bin/python -m pytest": "pytest inside pytest",
 }
-"""Commands that are only looked at, by how they begin. The make targets among them are run dry."""
+"""Commands that are not run, by their prefix, with the reason. The make targets among them get a dry run."""
 PROVED_ONCE = "unityc rules verify"
-"""It takes a minute, and tests/commands/test_rules.py runs it."""
+"""This command takes a minute, and tests/commands/test_rules.py runs it."""
 COMMANDS_OF_A_PAGE = 3
 AS_WRITTEN = ("README.md",)
-"""The documents whose commands a shell runs as they are written."""
+"""The documents whose commands run in a shell as written."""
 EXTRAS = {"--picture": "matplotlib", "keras": "keras"}
-"""Words of commands that need an extra of the package: these are run where it is installed."""
+"""Words of commands that need an extra of the package. These commands run only where it is installed."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def commands(block: Block) -> list[str]:
-    """The lines of a block, continued ones joined."""
+    """The lines of a block, with continued lines joined."""
     return [line for line in block.text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
 
 
@@ -137,7 +137,7 @@ def is_run(command: str) -> bool:
 
 @pytest.mark.parametrize("document", sorted({block.document for block in of_kind("sh")}))
 def test_the_commands_of_a_document_run(document: str, workplace: Path) -> None:
-    """Three of the page or half, others every day, and those before them that write what they use."""
+    """Runs up to half of the page's commands, at most three: others every day, with the earlier ones that they need."""
     lines = [command for block in of_kind("sh") if block.document == document for command in commands(block)]
     for command in lines:
         if command.startswith("make ") and not is_run(command):
@@ -152,7 +152,7 @@ def test_the_commands_of_a_document_run(document: str, workplace: Path) -> None:
 
 def run_line(command: str, document: str, workplace: Path) -> None:
     if command.startswith("make "):
-        # In the checkout, but with this environment and with results that go away.
+        # Runs in the checkout, but with this environment and with temporary results.
         command += f" --assume-old .venv/.ready BIN={Path(sys.executable).parent} DEMO={workplace}/demo"
         run_by_shell(command, ROOT)
     else:
@@ -210,7 +210,7 @@ def test_rules_in_documents_are_proved_and_formatted(block: Block) -> None:
 
 
 def test_measured_sections_in_documents_are_read() -> None:
-    """Behind the figures of a shipped machine."""
+    """The sections are added to the figures of a shipped machine."""
     (block,) = [block for block in of_kind("toml") if "[[operator]]" in block.text]
     machine = read_machine(Source(str(block), (ROOT / "machines" / "local.toml").read_text() + block.text))
     assert machine.measured.curves and machine.measured.grids and machine.measured.update
@@ -218,7 +218,7 @@ def test_measured_sections_in_documents_are_read() -> None:
 
 
 def test_settings_of_nccl_in_documents_are_read() -> None:
-    """In place of those of a shipped machine."""
+    """The settings replace those of a shipped machine."""
     (block,) = [block for block in of_kind("toml") if "[nccl]" in block.text]
     text = (ROOT / "machines" / "dgx-h100.toml").read_text()
     shipped = re.search(r"\[nccl\]\n(.|\n)*?\n\n", text)
@@ -296,7 +296,7 @@ def test_the_table_of_kinds_says_which_kind_the_gradient_has() -> None:
 
 
 def test_every_figure_in_the_readme_is_a_measured_one() -> None:
-    """Times and rates in the README stand beside the file of results that holds them."""
+    """Every time and rate in the README is on a line with the file of results that holds it."""
     text = re.sub(r"```.*?```", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     for line in text.splitlines():
         for figure in re.findall(r"(\d+(?:\.\d+)?) (?:s|ms|seconds|milliseconds|GB|MiB)\b", line):
@@ -306,8 +306,8 @@ def test_every_figure_in_the_readme_is_a_measured_one() -> None:
 
 
 def test_the_table_of_cells_is_what_was_planned() -> None:
-    """Of every cell in the results the step of `auto`, how many times longer three strategies take, and the fastest
-    other strategy with its part.
+    """For every cell of the results: the step of `auto`, how many times longer three strategies take, and the fastest
+    other strategy with its ratio.
     """
     cells = planned_cells()
     names = " | ".join(f"`{name}`" for name in BESIDE)
@@ -324,13 +324,13 @@ def test_the_table_of_cells_is_what_was_planned() -> None:
 
 
 def test_all_cells_were_planned_by_the_same_sources() -> None:
-    """Else the table would compare prices and searches of different versions."""
+    """Otherwise the table would compare prices and searches of different versions."""
     cells = json.loads((ROOT / "bench" / "results" / "search.json").read_text())["cases"]
     assert len({row.get("sources") for cell in cells.values() for row in cell["strategies"].values()}) == 1
 
 
 def test_the_table_of_machines_is_of_all_cells() -> None:
-    """By machine and devices how many cells have a plan of `auto` that fits, and geometric means over them."""
+    """By machine and devices: the number of cells in which `auto` has a plan that fits, and the geometric means."""
     cells, counted = planned_cells(), 0
     names = " | ".join(f"`{name}`" for name in BESIDE)
     for devices_of_machine, count, *times, least in rows(
@@ -381,7 +381,7 @@ def test_prose_about_compilations_has_their_figures() -> None:
 
 
 def test_the_table_of_published_runs_has_their_figures() -> None:
-    """Utilisation published and predicted, their ratio, and that by a fit without the run."""
+    """Published and predicted utilisation, their ratio, and the ratio of a fit without the run."""
     document = json.loads((ROOT / "bench" / "results" / "utilisation.json").read_text())
     told = {name: cells for name, _, *cells in rows("docs/prices.md", PUBLISHED_RUNS)}
     assert told.keys() == document["cases"].keys()
@@ -404,7 +404,7 @@ def prose(document: str) -> str:
 
 
 def compilations() -> dict[str, float]:
-    """By example and devices the seconds of a compilation by the clock."""
+    """Wall-clock seconds of a compilation, by example and devices."""
     rows_of_cases = json.loads((ROOT / "bench" / "results" / "compile_scale.json").read_text())["seconds"]
     return {case: row["wall"] for case, row in rows_of_cases.items()}
 
@@ -413,7 +413,7 @@ BESIDE = ("data_parallel", "unity", "taso_then_flexflow")
 
 
 def planned_cells() -> dict[str, dict[str, float]]:
-    """By cell in which `auto` has a plan that fits, the seconds of a step of every strategy that has one."""
+    """Seconds of a step of every strategy with a plan that fits, for each cell in which `auto` has one."""
     cells = json.loads((ROOT / "bench" / "results" / "search.json").read_text())["cases"]
     found = {
         cell: {name: row["iteration_s"] for name, row in every["strategies"].items() if row.get("fits")}
@@ -458,7 +458,7 @@ def test_links_inside_the_repository_lead_somewhere() -> None:
 
 
 def test_the_files_that_documents_name_are_there() -> None:
-    """Paths of modules in CONTRIBUTING and in the pages, as they are written there."""
+    """Module paths in CONTRIBUTING and in the pages exist as written."""
     for document in DOCUMENTS:
         for path in re.findall(
             r"`((?:syntax|index|graph|prove|rules|machine|search|emit)/[\w/]+\.py)`", (ROOT / document).read_text()
@@ -467,7 +467,7 @@ def test_the_files_that_documents_name_are_there() -> None:
 
 
 def test_the_table_of_steps_on_a_gpu_is_what_was_measured() -> None:
-    """Milliseconds of a training step of each model and way, and what was predicted."""
+    """Measured milliseconds of a training step for each model and way of running it, and the predicted ones."""
     measured = json.loads((ROOT / "bench" / "results" / "gpu.json").read_text())["models"]
     ways = ("torch", "triton", "torch_recorded", "triton_recorded", "torch_compiled", "by_hand", "by_hand_compiled")
     header = "| model | torch, ms | kernels, ms | torch, recorded, ms | kernels, recorded, ms | compiled, ms |"

@@ -1,4 +1,4 @@
-"""The samples of the day: of the wanted size, the same all day, and in the end everything."""
+"""The samples of the day: of the requested size, constant during a day, and complete in the end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def test_all_are_wanted_or_there_are_no_more(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_of_the_whole_suite_a_part_is_taken_every_day(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every test some cases, if it takes little, and every case within three days."""
+    """Short tests run some of their cases each day, and every case within three days. Long single cases run every other
+    day.
+    """
     monkeypatch.setattr(sampling, "EVERYTHING", False)
     for count, wanted in ((1, 1), (2, 1), (5, 3), (6, 2), (20, 7)):
         names = [f"test[{number}]" for number in range(count)]

@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Settings that hold for all tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 @given(st.integers())
 @settings(max_examples=2)
 def test_a_slow_example_is_no_failure(_: int) -> None:
-    """Half a second: more than hypothesis allows an example where it is not told otherwise."""
+    """Half a second is more than hypothesis allows an example by default."""
     time.sleep(0.5)
 
 

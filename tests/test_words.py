@@ -19,7 +19,7 @@ PAGES = ("README.md", "CHANGELOG.md", *sorted(f"docs/{path.name}" for path in (R
 """The documents in which no private phrase may occur."""
 
 MEASURED = (*PAGES, "CONTRIBUTING.md")
-"""The documents whose sentences are measured."""
+"""The documents whose sentence lengths are measured."""
 
 CODE = ("unity_dsl/search", "unity_dsl/commands", "unity_dsl/emit")
 """The folders whose string literals are texts for users."""
@@ -30,14 +30,14 @@ ABBREVIATIONS = ("e.g.", "i.e.", "al.", "vs.", "cf.", "resp.", "approx.")
 
 
 def private_phrases() -> dict[str, str]:
-    """The left column of the table of CONTRIBUTING.md, a phrase each, with the standard words on its right."""
+    """Each phrase in the left column of the table of CONTRIBUTING.md, with the standard words on its right."""
     table = (ROOT / "CONTRIBUTING.md").read_text().split("| instead of | write |\n|---|---|\n")[1].split("\n\n")[0]
     rows = (line.strip("|").split("|") for line in table.splitlines())
     return {phrase.strip(): right.strip() for left, right in rows for phrase in left.split(";")}
 
 
 def pattern(phrase: str) -> re.Pattern[str]:
-    """Whole words of a phrase in any case and over lines; `…` is one to three words."""
+    """Matches the whole words of a phrase in any case and across lines; `…` is one to three words."""
     words = r"\s+".join(r"(?:\S+\s+){0,2}\S+" if word == "…" else re.escape(word) for word in phrase.split())
     return re.compile(rf"(?<!\w){words}(?!\w)", re.IGNORECASE)
 
@@ -46,7 +46,7 @@ PATTERNS = {phrase: pattern(phrase) for phrase in private_phrases()}
 
 
 def found(text: str) -> list[str]:
-    """The private phrases of a text, each with where it stands and what to write."""
+    """The private phrases of a text, each with its line and what to write."""
     told = private_phrases()
     return [
         f"`{match[0]}` in line {text.count(chr(10), 0, match.start()) + 1}: write {told[phrase]}"
@@ -56,7 +56,7 @@ def found(text: str) -> list[str]:
 
 
 def without_code(text: str) -> str:
-    """A document without code: blocks are left out with their lines kept, spans of code become the word `CODE`."""
+    """A document without code: blocks become empty lines, spans of code become the word `CODE`."""
     fenced = re.compile(r"^(```|~~~).*?^\1 *$", re.DOTALL | re.MULTILINE)
     kept = fenced.sub(lambda block: "\n" * block[0].count("\n"), text)
     return re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", lambda span: "CODE" + "\n" * span[0].count("\n"), kept, flags=re.DOTALL)
@@ -90,7 +90,7 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def string_literals(path: Path) -> Iterator[tuple[int, str]]:
-    """The strings of a module with their lines, but for docstrings; what an f-string inserts is left out of it."""
+    """The strings of a module with their lines, without docstrings and without what an f-string inserts."""
     tree = ast.parse(path.read_text())
     inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -103,7 +103,7 @@ def string_literals(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def help_texts(command: click.Command, context: click.Context | None = None) -> Iterator[tuple[str, str]]:
-    """What `--help` prints of a command and of those below it."""
+    """The `--help` output of a command and of its subcommands."""
     inner = click.Context(command, parent=context, info_name=command.name, max_content_width=100)
     yield inner.command_path, command.get_help(inner)
     for name in command.list_commands(inner) if isinstance(command, click.Group) else ():

@@ -1,4 +1,4 @@
-"""Times and ratios in text, against what a reader writes."""
+"""Times and ratios as text, as a reader would write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules made parallel, against the modules: what they return, their gradients, and training on two ranks."""
+"""Modules made parallel, against the original modules: results, gradients, and training on two ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS = 8
 
 
 def test_a_module_on_one_device_is_the_module() -> None:
-    """Loss, logits as they were returned, gradients, and the whole state under the module's names."""
+    """Loss and logits in the module's form, gradients, and the whole state under the module's names."""
     module, batch = modules.language_model()
     given = copy.deepcopy(module)
     plan, parallel = u.parallelize(module, batch, verify=False)
@@ -37,7 +37,7 @@ def test_a_module_on_one_device_is_the_module() -> None:
 
 
 def test_weights_go_both_ways() -> None:
-    """Also what is tied, and buffers that the model does not keep."""
+    """This includes tied weights, and buffers that the model does not keep."""
     module, batch = modules.resnet()
     other = copy.deepcopy(module)
     _, parallel = u.parallelize(module, batch, verify=False)
@@ -69,13 +69,13 @@ def test_other_arguments_than_the_examples_are_refused() -> None:
 
 @pytest.mark.parametrize("strategy", ["zero", "random:3"])
 def test_training_on_two_ranks_is_that_of_the_module(pool: RankPool, strategy: str) -> None:
-    """Losses and weights beside the module on the whole batch, in float32."""
+    """Compares losses and weights with those of the module on the whole batch, in float32."""
     for found in pool.run(trained, strategy, ranks=2):
         assert max(found["losses"]) < 1e-5 and found["weights"] < 1e-4, found
 
 
 def trained(rank: int, ranks: int, strategy: str) -> dict[str, Any]:
-    """How far the losses of some steps, and the weights then, are from those of the module."""
+    """The differences of the losses over some steps, and of the final weights, from those of the module."""
     torch.manual_seed(0)
     module, batch = modules.language_model()
     given = copy.deepcopy(module)
@@ -103,7 +103,7 @@ def test_what_cannot_be_imported_is_told(tmp_path: Path) -> None:
 
 
 def test_a_replaced_module_is_made_parallel() -> None:
-    """One whose loop looks at numbers, by a block: loss and gradients are those of its code."""
+    """Its loop depends on values and a block replaces it: loss and gradients equal those of its code."""
     module, batch = replaced.decays()
     given = copy.deepcopy(module)
     _, parallel = u.parallelize(module, batch, verify=False)

@@ -1,4 +1,4 @@
-"""Models that are compiled from Python: what the plan says is what the commands print, and the program is the same."""
+"""Models compiled from Python: the plan says what the commands print, and the program is the same."""
 
 from __future__ import annotations
 

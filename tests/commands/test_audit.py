@@ -1,4 +1,4 @@
-"""`unityc rules audit`. What is refused stands in tests/cases/cli_error."""
+"""`unityc rules audit`. Refused inputs are in tests/cases/cli_error."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_reading_is_printed_and_what_is_not_proved(capsys: pytest.CaptureFix
 
 
 def test_another_reading_is_taken_for_the_whole_file(capsys: pytest.CaptureFixture[str]) -> None:
-    """Where a split makes equal parts, it undoes a concat of equal parts only."""
+    """If a split makes equal parts, it is the inverse of a concat of equal parts only."""
     assert run(["rules", "audit", "rules.pb", "--json", "--reading", "split=halves"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["reading"]["split"] == "equal parts along the axis"

@@ -1,4 +1,4 @@
-"""`unityc compare`: rows of strategies, what has no plan, the picture, and what is said of bad input."""
+"""`unityc compare`: rows of strategies, strategies without a plan, the picture, and diagnostics of bad input."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ PLAN = {
         "mesh_desc": [1, 2],
     }
 }
-"""Of nnScaler: every operator divides the first dimension of its first input."""
+"""A plan of nnScaler: every operator divides the first dimension of its first input."""
 
 
 def test_a_plan_of_another_system_has_a_row(capsys: pytest.CaptureFixture[str], workplace: Path) -> None:

@@ -31,7 +31,7 @@ def test_every_axis_has_a_line() -> None:
 
 @pytest.mark.parametrize(("name", "needed"), of_the_day([("padded_attention", True), ("softmax", False)], 1))
 def test_assumed_facts_are_named_where_a_proof_needs_them(name: str, needed: bool) -> None:
-    """The gradients of attention to keys that are padded do; softmax, forwards and backwards, needs none."""
+    """The gradients of attention with key padding need one; softmax, forward and backward, needs none."""
     lines = run(name).output.splitlines()
     assert ("  assumes exp(a + b) == exp(a) * exp(b)" in lines) == any("assumes" in line for line in lines) == needed
 

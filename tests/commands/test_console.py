@@ -1,4 +1,4 @@
-"""What the commands share."""
+"""Functions that the commands share."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_new_file_appears_whole_and_a_link_stays_a_link(tmp_path: Path) -> Non
 
 
 def test_an_interruption_in_a_finaliser_is_not_lost() -> None:
-    """Also where the second one meets a finaliser again; other faults of finalisers are shown as ever."""
+    """The same holds if the second interruption meets a finaliser again. Other faults of finalisers appear as usual."""
     program = """
 import signal, time
 from unity_dsl.commands.console import keep_interruptions

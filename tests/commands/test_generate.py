@@ -1,4 +1,4 @@
-"""`unityc rules list` and `unityc rules generate`. What else is refused stands in tests/cases/cli_error."""
+"""`unityc rules list` and `unityc rules generate`. Other refused inputs are in tests/cases/cli_error."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_generate_writes_the_rules_of_an_operator_of_ones_own(capsys: pytest.Cap
 
 
 def test_generate_needs_no_table_for_an_operator_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
-    """What its declaration says of it is enough: it passes a concatenation of any two operands."""
+    """Its declaration is enough: it commutes with a concatenation of any two operands."""
     Path("ops").mkdir()
     Path("ops/own.uop").write_text("op swell(x: [n]) -> y: [n]\n  y[n] = x[n] * exp(x[n])\n")
     assert run(["rules", "generate", "--ops", "ops", "--only", "swell", "-o", "made"]) == 0
@@ -128,7 +128,7 @@ def test_an_interrupted_generation_keeps_its_contexts_and_ends_with_the_same_fil
     _, told = begun.communicate(timeout=120)
     assert begun.returncode == 128 + signal.SIGINT and told.strip() == "unityc: interrupted"
     kept = {path: path.stat().st_mtime_ns for path in Path("cache").glob("context-small-*.json")}
-    # Three are told of; processes may have finished more, ahead of one that takes longer, and those are kept as well.
+    # Three are reported; processes may have finished more, ahead of one that takes longer, and those are kept as well.
     assert len(kept) >= 3 and not list(Path("made").glob("*"))
     assert run([*generate, "made", "--cache", "cache"]) == 0
     assert all(path.stat().st_mtime_ns == written for path, written in kept.items()), "enumerated again"

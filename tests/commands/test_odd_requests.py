@@ -1,7 +1,7 @@
-"""Every strategy on requests that leave it little: prime numbers of devices, one device, more devices than work, sizes
-that nothing divides, a single operator, no memory. Each has a program or one clear answer.
+"""Every strategy on requests that leave it few choices: a prime number of devices, one device, more devices than work,
+sizes that nothing divides, a single operator, no memory. Each gives a program or one clear answer.
 
-Another sample of them every day; `UNITY_SAMPLE` repeats one, `UNITY_EVERYTHING=1` takes all.
+Each day tests another sample; `UNITY_SAMPLE` repeats one, `UNITY_EVERYTHING=1` takes all.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ model once[b = 4, d = 6]
 }
 DEVICES = (1, 7, 12, 997)
 ANSWERS = ("E309", "E318")
-"""Where a strategy has no plan: the devices do not divide what it divides, or its algorithm finds nothing."""
+"""Codes for a strategy without a plan: the devices do not divide what it divides, or its algorithm finds nothing."""
 CASES = list(product(STRATEGIES, MODELS, DEVICES))
 COUNT = 24
 
@@ -65,7 +65,7 @@ def asked(model: str, *options: str) -> list[str]:
 
 
 def answered(told: str, codes: tuple[str, ...]) -> bool:
-    """Whether there is one diagnostic of these codes, and nothing like a fault of ours."""
+    """Whether there is one diagnostic, with one of these codes and a help line, and no internal error."""
     first = told.splitlines()[0] if told else ""
     one = sum("error[" in line for line in told.splitlines()) == 1
     return one and any(f"error[{code}]" in first for code in codes) and "Traceback" not in told and "help: " in told
@@ -88,7 +88,7 @@ def test_there_is_a_program_or_an_answer(number: int, capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("number", range(8))
 def test_no_memory_is_told(number: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """By every strategy that has a plan; nothing is written."""
+    """Every strategy that has a plan reports it, and nothing is written."""
     (strategy,) = of_the_day([(name,) for name in STRATEGIES], 8)[number]
     code = run([*asked("one iteration", "--devices", "2", "--memory", "10B"), "--strategy", strategy])
     told = capsys.readouterr().err
@@ -100,7 +100,7 @@ def test_no_memory_is_told(number: int, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize("devices", DEVICES)
 @pytest.mark.parametrize("model", MODELS)
 def test_all_strategies_side_by_side(model: str, devices: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """`auto` and `single` have a plan, and all others one or a reason; none is faster than the best that `auto` has."""
+    """`auto` and `single` have a plan; each other strategy has a plan or a reason. None is faster than `auto`."""
     names = "auto,single,data_parallel,zero,expert,flexflow,alpa_intra,autoparallel,tofu,galvatron,automap,nnscaler"
     code = run(["compare", *asked(model, "--devices", str(devices)), "--strategies", names, "--json"])
     told = capsys.readouterr()

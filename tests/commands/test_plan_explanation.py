@@ -1,4 +1,4 @@
-"""`unityc explain OUT`: where the time of a program's step goes, and diagnostics where there is nothing to tell of."""
+"""`unityc explain OUT`: where the time of a program's step goes, and diagnostics if there is nothing to explain."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, 
 
 
 def test_a_step_is_divided_among_its_parts(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Kernels and what is exposed of collectives make up the step, where launches do not hold it up."""
+    """Kernels and exposed communication make up the step, unless launches delay it."""
     found = explained(capsys, "out")
     kernels = sum(row["seconds"] for row in found["spent"] if not row["collective"])
     assert kernels + found["exposed"] <= found["seconds"] * (1 + 1e-9)
@@ -84,7 +84,7 @@ def test_a_batch_that_data_parallelism_does_not_divide_is_told(
 def test_a_step_that_takes_no_time(
     arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A model that returns its input computes nothing: no share of its step and no ratio to it is a number."""
+    """A model that returns its input computes nothing: shares of its step and ratios to it are no numbers."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "id.udl").write_text("model id[b = 4]\n  input x: f32[b]\n  output x\n")
     assert run(["id.udl", "-o", "out", "--devices", "2"]) == 0
@@ -107,7 +107,7 @@ def test_one_tensor_with_its_layouts(out: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_every_name_of_the_table_and_of_pins_is_known(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An operator, a place, both as they stand in a line, and what a pin would name, with its iterations or without."""
+    """An operator, a place, both as on a printed line, and the name that a pin uses, with or without iterations."""
     every = explained(capsys, "out")["spent"]
     names = {row["name"] for row in every}
     assert {"linear", "optimizer"} <= names
@@ -119,13 +119,13 @@ def test_every_name_of_the_table_and_of_pins_is_known(out: Path, capsys: pytest.
     weight = explained(capsys, "out", "layer.*.w")
     assert weight["spent"] and weight["layouts"]
     assert explained(capsys, "out", "layer.w") == explained(capsys, "out", "layer.2.w") == weight
-    for name in ("linear_1", "layer.linear*"):  # as model.py has it, as a pin may
+    for name in ("linear_1", "layer.linear*"):  # as in model.py, and as in a pin
         found = explained(capsys, "out", name)
         assert [row["name"] for row in found["spent"] if not row["collective"]] == ["linear"] and found["layouts"]
 
 
 def test_the_next_best_layout(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a value that a pin leaves free; of the pinned weight there is none."""
+    """There is one for a value without a pin, and none for the pinned weight."""
     made = next(row["place"] for row in explained(capsys, "out")["spent"] if row["name"] == "linear")
     found = explained(capsys, "out", made)
     assert found["next_best"]["cost_seconds"] > 0 and found["next_best"]["simulated_seconds"] > 0
@@ -167,7 +167,7 @@ STRATEGIES_DRAWN = (*STRATEGIES, "random:3", "random:4")
 def test_the_plan_of_every_strategy_is_made_again_from_its_file(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the operators that rules fused in it: the file has their texts."""
+    """This includes operators that rules fused: the file holds their texts."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.udl").write_text(BIASED)
     strategy = of_the_day(STRATEGIES_DRAWN, 6)[number]

@@ -1,4 +1,4 @@
-"""`unityc profile`: the file that it writes, and what it leaves when it is interrupted."""
+"""`unityc profile`: the file that it writes, and the files that remain after an interruption."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_profile_is_a_machine_that_models_are_compiled_for(tmp_path: Path) -> 
 
 
 def test_an_interrupted_profile_leaves_nothing(tmp_path: Path) -> None:
-    """With a file there before, that one stays as it was."""
+    """A file that was there before stays as it was."""
     path = tmp_path / "mine.toml"
     path.write_text("before")
     child = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Lines of progress: renewed on a terminal, one after the other elsewhere."""
+"""Lines of progress: overwritten on a terminal, one after the other elsewhere."""
 
 from __future__ import annotations
 

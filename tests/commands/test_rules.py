@@ -1,4 +1,4 @@
-"""`unityc rules`, and rules in a compile. What is refused stands in tests/cases/cli_error."""
+"""`unityc rules`, and rules in a compile. Refused inputs are in tests/cases/cli_error."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_prove_without_conditions_looks_for_none(
 
 
 def test_a_condition_that_the_user_states_proves_the_rule(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is found does not make a rule proved: it is to be written down."""
+    """A condition that is only found does not make a rule proved: it must be written down."""
     Path("open.rules").write_text(OPEN.replace("\n", " where m == n\n", 1))
     assert run(["rules", "prove", "open.rules", "--json"]) == 0
     (rule,) = json.loads(capsys.readouterr().out)["rules"]
@@ -178,7 +178,7 @@ def test_progress_is_shown_on_a_terminal_and_goes_away() -> None:
 
 
 def test_an_interruption_is_not_taken_for_an_answer() -> None:
-    """While z3 is at work on a question that it cannot answer: it must not keep the signal to itself."""
+    """z3 works on a question that it cannot answer, and must not swallow the signal."""
     program = """
 import os, signal, sys, threading
 from unity_dsl.commands.console import keep_interruptions
@@ -237,7 +237,7 @@ def test_certificates_are_written_for_what_is_proved_and_verified(capsys: pytest
 
 
 def test_verify_finds_out_a_certificate_that_claims_more(capsys: pytest.CaptureFixture[str]) -> None:
-    """Well made, with the hashes of what is there, but of no proof."""
+    """The certificate is well formed and has the current hashes, but of no proof."""
     assert run(["rules", "prove", "laws.rules", "--write"]) == 0
     path = Path("laws.certificates.json")
     found = known_certificates(path)
@@ -338,7 +338,7 @@ rule grow_once(x: [b..], y: [b..])
 
 
 def test_a_compile_names_the_facts_that_its_rules_assume(capsys: pytest.CaptureFixture[str]) -> None:
-    """The rule holds by a fact that is stated of a user's function and that nothing proves."""
+    """The rule holds by a fact that is stated for a user's function and not proved."""
     Path("own.uop").write_text(GROWING)
     Path("grown.udl").write_text(GROWN)
     Path("grow.rules").write_text(GROW_ONCE)
@@ -364,7 +364,7 @@ def test_a_compile_names_the_facts_that_its_rules_assume(capsys: pytest.CaptureF
 
 
 def test_the_shipped_rules_have_the_certificates_of_their_proofs(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of other files every day. After a change: `unityc rules prove rules/*.rules --write`."""
+    """Checks other files every day. After a change: `unityc rules prove rules/*.rules --write`."""
     shipped = of_the_day(sorted((ROOT / "rules").glob("*.rules")), 5)
     rules = sum(len(parse_rules(read_source(path)).rules) for path in shipped)
     assert shipped and run(["rules", "verify", *map(str, shipped)]) == 0
@@ -398,7 +398,7 @@ rule third(x: [m])
 
 
 def proving_until(name: str, error: BaseException) -> Callable[[RuleDecl, Library], Answer]:
-    """The prover, at one rule with a fault."""
+    """The prover, with a fault at one rule."""
     from unity_dsl.prove.rule_proof import prove_rule
 
     def prove(rule: RuleDecl, library: Library) -> Answer:
@@ -434,7 +434,7 @@ def test_an_interruption_leaves_what_is_finished(
         ["proved", "first"],
         ["proved", "second"],
     ]
-    # Below a rule are the facts its proof rests on: all of the second's are told, none of the first's.
+    # Below a rule are the facts its proof rests on: all of the second rule's are printed, none of the first's.
     assert "  assumes exp(a + b) == exp(a) * exp(b)" in told[2:] and not told[1].startswith("  ")
 
 

@@ -1,4 +1,4 @@
-"""Several faults of one file: all are told at once, and what has none is answered."""
+"""Several faults of one file: all are reported at once, and the rules without faults are answered."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ rule last(x: [m])
 
 
 def test_all_faults_of_a_file_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """In the order of the text, after the answers to the other rules; those of a file of operators, too."""
+    """Faults are in the order of the text, after the answers to the other rules. The same holds for a file of
+    operators.
+    """
     Path("faulty.rules").write_text(FAULTY)
     assert run(["rules", "prove", "faulty.rules", "other.rules"]) == 2
     told = capsys.readouterr()

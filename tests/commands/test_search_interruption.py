@@ -1,4 +1,4 @@
-"""`--time-limit` and Ctrl-C: the best plan found, what is said of it, and what is left of what runs."""
+"""`--time-limit` and Ctrl-C: the best plan found, its report, and what remains of running processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GPT2 = (str(ROOT / "examples" / "gpt2.udl"), "--machine", "dgx-a100", "--devices
 
 @pytest.fixture(autouse=True)
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder, and interruptions as a terminal's first process has them."""
+    """An empty folder, with SIGINT handled as in a terminal's foreground process."""
     monkeypatch.chdir(tmp_path)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield tmp_path
@@ -37,7 +37,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def at_the_first_plan(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
-    """Do something once the search knows the first plan of a mesh."""
+    """Calls `do` once the search knows the first plan of a mesh."""
     tell, times = mesh_search.tell_cost, [1]
 
     def told(seconds: float, bound: float) -> None:
@@ -93,7 +93,7 @@ def test_the_program_of_an_ended_search_equals_its_model(
 
 
 def test_a_limit_of_time(capsys: pytest.CaptureFixture[str]) -> None:
-    """The first plan is the result, data parallelism with the step that `data_parallel` has without fusions."""
+    """The result is the first plan: data parallelism, with the step of `data_parallel` without fusions."""
     children = set(active_children())
     assert run([*GPT2, "--time-limit", "0.001"]) == 0
     told, found = capsys.readouterr(), written()
@@ -108,7 +108,7 @@ def test_a_limit_of_time(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_search_that_does_not_end_is_abandoned(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever it is at, its processes included: the incumbent is written."""
+    """Whatever it is doing, it ends with its processes, and the incumbent is written."""
 
     def endless(seconds: float, bound: float) -> None:
         list(process_map(time.sleep, [3600.0] * 4, 2))
@@ -140,7 +140,7 @@ def test_a_limit_that_is_none(seconds: str, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_limit_that_is_not_met_changes_nothing() -> None:
-    """The same bytes, as without one."""
+    """The files are identical byte for byte to those without a limit."""
     example = (str(ROOT / "examples" / "mlp_unity.udl"), "--preset", "small", "--devices", "4")
     assert run([*example, "-o", "free"]) == run([*example, "-o", "again"]) == 0
     assert run([*example, "-o", "limited", "--time-limit", "100000"]) == 0
@@ -149,7 +149,7 @@ def test_a_limit_that_is_not_met_changes_nothing() -> None:
 
 
 def test_each_strategy_has_its_time(capsys: pytest.CaptureFixture[str]) -> None:
-    """`auto` has its first plan by then, others have none."""
+    """`auto` has its first plan by then; another strategy has none."""
     assert run(["compare", *GPT2, "-s", "auto,data_parallel", "--time-limit", "0.001"]) == 0
     told = capsys.readouterr().out
     assert told.count("before it had found a plan (E320)") == 1
@@ -160,7 +160,7 @@ def test_each_strategy_has_its_time(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_terminal_shows_the_best_plan_and_its_gap(tmp_path: Path) -> None:
-    """As it is found, on one line, which is gone at the end; a pipe gets a whole line every ten seconds."""
+    """The line is updated in place and erased at the end. A pipe gets a whole line every ten seconds."""
     command = [UNITYC, *GPT2, "--time-limit", "100000"]
     shown, screen = pty.openpty()
     done = subprocess.Popen(command, stderr=screen, stdout=subprocess.PIPE, cwd=tmp_path, text=True)
@@ -170,7 +170,7 @@ def test_a_terminal_shows_the_best_plan_and_its_gap(tmp_path: Path) -> None:
         while part := os.read(shown, 4096):
             told += part
     except OSError:
-        pass  # what a terminal says when nobody writes to it any more
+        pass  # reading a terminal fails when no process writes to it any more
     out, _ = done.communicate()
     lines = told.decode().replace("\x1b[K", "").split("\r")
     assert done.returncode == 0 and lines[-1] == ""

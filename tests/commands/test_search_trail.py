@@ -1,4 +1,4 @@
-"""`unityc explain OUT --search`: the trail that plan.json has, and three lines on its result."""
+"""`unityc explain OUT --search`: the search trail in plan.json, and three lines on its result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def compiled(out: Path, *options: str) -> None:
 
 
 def test_the_trail_is_printed_as_plan_json_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A line for each move, the incumbents marked; the last one is the plan, whose step the first line tells."""
+    """Each move has a line, with incumbents marked. The last incumbent is the plan, and the gap line tells its step."""
     out = tmp_path / "out"
     compiled(out, "--preset", "small")
     written, record = json.loads((out / NAME).read_text()), load_plan_file(out)

@@ -1,4 +1,4 @@
-"""`unityc rules show`: the proof of a rule, and what its two sides cost."""
+"""`unityc rules show`: the proof of a rule, and the costs of its two sides."""
 
 from __future__ import annotations
 

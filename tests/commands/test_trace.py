@@ -1,4 +1,4 @@
-"""`unityc trace`: a trace and a summary of the program in a folder, and diagnostics where there is no such thing."""
+"""`unityc trace`: a trace and a summary of the program in a folder, and diagnostics if there is no program."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_program_is_traced_as_it_was_compiled(
 
 
 def test_gradients_of_data_parallel_are_sent(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of two devices each sends the bytes of both weights and of the loss; on one device nothing is sent."""
+    """Each of two devices sends the bytes of both weights and of the loss; one device sends nothing."""
     compile_model(capsys, "--devices", "2", "--strategy", "data_parallel")
     summary = json.loads(trace(capsys, "--json")[1])
     assert summary["sent"] == {"all_reduce": 4.0 * (16 * 16 + 4 * 16 + 1)}
@@ -118,7 +118,7 @@ def test_the_folder_of_the_program_is_left_alone(workplace: Path, capsys: pytest
 def test_a_plan_of_other_texts_is_refused(
     workplace: Path, capsys: pytest.CaptureFixture[str], keys: tuple[str | int, ...], value: object, code: str
 ) -> None:
-    """Texts that were changed, and a plan that its texts do not make: the trace would be of another program."""
+    """The texts were changed, or do not give the plan: the trace would be of another program."""
     compile_model(capsys, "--devices", "2")
     path = workplace / "out" / "plan.json"
     document = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""`unityc explain OUT --pin … --forbid …`: the plan that compiling so on the same mesh gives, beside what there is."""
+"""`unityc explain OUT --pin … --forbid …`: the plan with these options on the same mesh, beside the existing one."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, 
 
 
 def cost(model: Path, mesh: dict[str, int], *pins: str) -> float:
-    """Of the best plan with these pins, at the prices of the one that was written."""
+    """The cost of the best plan with these pins, at the prices of the written plan."""
     parts = json.loads(Path("out/plan.json").read_text())["exposed"]
     machine = load_machine("dgx-h100")
     shape = build_mesh(machine, 4, tuple(mesh.values()))

@@ -1,4 +1,4 @@
-"""Kernels that torch has on a GPU and not on a CPU, by what they keep for the backward pass."""
+"""Kernels that torch has only on a GPU, emulated on a CPU with the tensors that they save for backward."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 class _RMSNorm(torch.autograd.Function):
-    """aten::_fused_rms_norm: keeps its operands and the reciprocal root of every row, in float32."""
+    """aten::_fused_rms_norm: saves its operands and the reciprocal root of every row, in float32."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, gain: torch.Tensor, eps: float) -> torch.Tensor:

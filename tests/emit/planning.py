@@ -1,4 +1,4 @@
-"""Plans by rule instead of by search: whole everywhere, or the batch divided with whole weights."""
+"""Plans by rule instead of by search: everything whole, or the batch divided and the weights whole."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def mesh_of(*degrees: int) -> Mesh:
 
 
 def batch_plan(model: Model, mesh: Mesh, library: Library) -> Plan:
-    """Weights Invariant, and whatever has the batch as its first dimension cut along it."""
+    """A plan with Invariant weights that shards every value whose first dimension is the batch along this dimension."""
     wanted = {value.name: invariant(mesh) for value in model.whole}
     graph = _graph(model.graph, {}, wanted, mesh, library)
     cost = Cost(compute=2e-3, communication=1e-3, update=5e-4, memory=Memory(parameters=3 * 2.0**20))
@@ -41,7 +41,7 @@ def batch_plan(model: Model, mesh: Mesh, library: Library) -> Plan:
 
 
 def conversions_on(mesh: Mesh, library: Library) -> ConversionModel:
-    """What converts layouts on a mesh: as is cheapest on this machine."""
+    """The cheapest conversions between layouts of a mesh on the machine `local`."""
     return ConversionModel(mesh, load_machine("local"), library)
 
 
@@ -87,7 +87,9 @@ def _batch(mesh: Mesh) -> Layout:
 
 
 def _choose(node: Node, produced: Layouts, mesh: Mesh, library: Library) -> TypedOperator:
-    """The configuration that follows the batch: cut results (or terms of a sum), as few other cuts as can be."""
+    """The configuration that follows the batch: sharded results (or partial sums), and as few other
+    shards as it can.
+    """
     gradients = node.gradients
     options = configurations(
         node.instance, mesh, library, gradients, [False] * len(gradients), ShardingTheorems(library)

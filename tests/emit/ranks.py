@@ -1,4 +1,4 @@
-"""What ranks of a pool run for the tests of emitted programs; imported by them by name."""
+"""Functions that the ranks of a pool run for the tests of emitted programs, which import them by name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def convert_all(
     cases: list[tuple[str, list[Array], list[Array]]],
     dtype: str,
 ) -> list[tuple[Array, Array]]:
-    """Per case (function, local values, local cotangents of the result): local results and local cotangents."""
+    """Per case (function, local values, local gradients of the result): the local results and local gradients."""
     import torch
 
     module = load_file(path, "conversions")
@@ -54,7 +54,7 @@ def convert_all(
 def reduce_over(
     rank: int, ranks: int, path: str, kind: str, shards: list[Array], dims: tuple[int, ...], g: Array
 ) -> Any:
-    """A reduction over local dimensions and all ranks: its value, and the cotangent of this rank's part."""
+    """A reduction over local dimensions and all ranks: its value, and the gradient of this rank's part."""
     import torch
 
     module = load_file(path, "conversions")
@@ -66,7 +66,9 @@ def reduce_over(
 
 
 def accumulate(rank: int, ranks: int, program: str, reference: str, bucket_bytes: int) -> float:
-    """Gradients summed over two batches, the first of which sends nothing; the largest difference from one device."""
+    """Accumulates gradients over two batches, the first without communication. Returns the largest relative difference
+    from one device.
+    """
     import torch
 
     with load_program(Path(reference)) as module:
@@ -90,7 +92,7 @@ def accumulate(rank: int, ranks: int, program: str, reference: str, bucket_bytes
     with load_program(Path(program)) as module:
         model = module.Model(module.build_mesh("cpu"), dtype=torch.float64, bucket_bytes=bucket_bytes)
         model.load_global(state)
-        model(**batches[0])[0].backward()  # never finished, and dropped
+        model(**batches[0])[0].backward()  # not finished by `synchronise`, and dropped
         model.zero_grad()
         with torch.no_grad():
             model(**batches[0])
@@ -106,7 +108,9 @@ def accumulate(rank: int, ranks: int, program: str, reference: str, bucket_bytes
 
 
 def launches(rank: int, ranks: int, program: str, bucket_bytes: int) -> list[str]:
-    """In which order a backward pass did things: a name per collective, `use` per gradient of a parameter."""
+    """The events of a backward pass in order: `send` per collective, `use` per gradient of a parameter, `backward
+    done`.
+    """
     import torch
 
     events: list[str] = []
@@ -142,7 +146,7 @@ def _batch(module: Any) -> dict[str, Any]:
 
 
 def compiled(rank: int, ranks: int, program: str) -> tuple[float, float]:
-    """A step of the program as one graph of torch.compile: the largest differences of loss and gradients from eager."""
+    """Runs a step as one torch.compile graph. Returns the largest differences of loss and gradients from eager mode."""
     import torch
 
     with load_program(Path(program)) as module:
@@ -162,7 +166,7 @@ def compiled(rank: int, ranks: int, program: str) -> tuple[float, float]:
 
 
 def accumulated(rank: int, ranks: int, program: str) -> list[str]:
-    """What of p.grad is not as autograd leaves it on one device: names of parameters with what is wrong."""
+    """Compares p.grad with what autograd leaves on one device: names of parameters, each with what is wrong."""
     import torch
 
     wrong = []
@@ -212,7 +216,7 @@ def accumulated(rank: int, ranks: int, program: str) -> list[str]:
 
 
 def activations(rank: int, ranks: int, program: str) -> int:
-    """Bytes of every storage that autograd keeps in a forward pass, once, without those that the model holds."""
+    """Bytes of all storages that autograd saves in a forward pass, each counted once, without the model's tensors."""
     import torch
 
     found: dict[int, torch.Tensor] = {}
@@ -226,7 +230,7 @@ def activations(rank: int, ranks: int, program: str) -> int:
 
         def save(tensor: torch.Tensor) -> torch.Tensor:
             if tensor.untyped_storage().data_ptr() not in own:
-                found[tensor.untyped_storage().data_ptr()] = tensor  # kept alive: no storage is used twice
+                found[tensor.untyped_storage().data_ptr()] = tensor  # kept alive, so that no address is reused
             return tensor
 
         batch = {
@@ -241,7 +245,7 @@ def activations(rank: int, ranks: int, program: str) -> int:
 
 
 def saved_by_reduction(rank: int, ranks: int, path: str, kind: str, shape: tuple[int, ...]) -> list[int]:
-    """Bytes of every storage that a reduction over the last dimension and all ranks keeps, its operand's first."""
+    """Bytes of every storage saved by a reduction over the last dimension and all ranks; the operand's come first."""
     import torch
 
     module = load_file(path, "conversions")
@@ -266,14 +270,14 @@ def standardise(
     cotangents: list[Array | None],
     of_moments: list[Array | None],
 ) -> dict[str, Array]:
-    """Standardised values of parts, with mean and variance, and the cotangents of what is given."""
+    """Standardised values of parts, with mean and variance, and the gradients of the inputs."""
     import torch
 
     module = load_file(path, "conversions")
     groups = module.Groups(build_mesh((ranks,)))
     given = [None if a is None else torch.from_numpy(a).requires_grad_() for a in (shards[rank], gain, bias)]
     made = module.standardised(*given, eps, groups.a)
-    # Mean and variance are one logical tensor, the cotangent of which every device has.
+    # Mean and variance are one logical tensor, whose gradient every device has.
     wanted = [None if a is None else torch.from_numpy(a) for a in (cotangents[rank], *of_moments)]
     pairs = [(result, a.to(result.dtype)) for result, a in zip(made, wanted, strict=True) if a is not None]
     moved = {n: t for n, t in zip(("x", "gain", "bias"), given, strict=True) if t is not None}
@@ -283,7 +287,7 @@ def standardise(
 
 
 def standardising(rank: int, ranks: int, path: str, shards: list[Array], eps: float) -> Any:
-    """The collectives of a standardisation forward and backward, its kernels, and the bytes that it saves."""
+    """Collectives of a standardisation forward and backward, its numbers of kernels, and the bytes that it saves."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -1,4 +1,7 @@
-"""Scripts, train.py above all, in processes forked from one that has imported torch: it takes longer than training."""
+"""Runs scripts, above all train.py, in processes forked from one that has imported torch.
+
+The import takes longer than the training.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ from tempfile import mkdtemp
 
 from unity_dsl.emit.rank_pool import PRELOADED, let_threads_finish, start_context
 
-# Optimizers and checkpoints import these. There is one process to fork from, so ranks of pools come from it too.
+# Optimizers and checkpoints import these modules. The ranks of pools fork from the same process.
 PRELOADED += ["torch._dynamo", "torch.distributed.checkpoint"]
 
 
 class Started:
-    """A program that runs, as `subprocess.Popen` shows one."""
+    """A running program, with an interface like `subprocess.Popen`."""
 
     def __init__(self, process: BaseProcess, folder: Path) -> None:
         self.process, self.folder = process, folder
@@ -39,7 +42,7 @@ class Started:
         os.kill(self.process.pid, number)
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """What it printed, and what it printed as errors, when it has ended. Raises TimeoutError."""
+        """Its standard output and standard error, after it has ended. Raises TimeoutError."""
         self.process.join(timeout)
         if self.process.exitcode is None:
             self.kill()
@@ -48,13 +51,15 @@ class Started:
 
 
 def start(out: Path, ranks: int, *arguments: object) -> list[Started]:
-    """train.py on so many ranks, from another folder, in the environment that torchrun gives it."""
+    """Starts train.py on `ranks` ranks, from the folder that contains `out`, with the environment variables of
+    torchrun.
+    """
     return start_ranks([str(out / "train.py"), "--device", "cpu", *map(str, arguments)], ranks, out.parent, out.parent)
 
 
 def start_ranks(script: Sequence[str], ranks: int, cwd: Path, told: Path) -> list[Started]:
-    """A script with its arguments on so many ranks, in the environment that torchrun gives it. What they print goes to
-    new folders in `told`.
+    """Starts a script with its arguments on `ranks` ranks, with the environment variables of torchrun. Their output
+    goes to new folders in `told`.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -68,9 +73,9 @@ def start_ranks(script: Sequence[str], ranks: int, cwd: Path, told: Path) -> lis
 
 
 def start_script(script: Sequence[str], environment: Mapping[str, str], cwd: Path, told: Path) -> Started:
-    """A script with its arguments in a process of its own, with these variables beside those of this process."""
+    """Starts a script with its arguments in a new process, which adds `environment` to this process's variables."""
     folder = Path(mkdtemp(dir=told))
-    for name in ("out", "err"):  # of a process that is ended before it prints
+    for name in ("out", "err"):  # for a process that is ended before it prints
         (folder / name).touch()
     process = start_context().Process(target=run_script, args=(script, environment, cwd, folder), daemon=True)
     process.start()
@@ -78,7 +83,10 @@ def start_script(script: Sequence[str], environment: Mapping[str, str], cwd: Pat
 
 
 def run_script(script: Sequence[str], environment: Mapping[str, str], cwd: Path, folder: Path) -> None:
-    """As a fresh interpreter runs a script: its folder is the first of the path, and nothing of ours is on it."""
+    """Runs a script as a fresh interpreter does: its folder is first on the path, and nothing of this project is on it.
+
+    Modules of this project are unloaded first.
+    """
     let_threads_finish()
     for descriptor, name in ((1, "out"), (2, "err")):
         file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -86,7 +94,7 @@ def run_script(script: Sequence[str], environment: Mapping[str, str], cwd: Path,
         os.close(file)
     sys.stdout, sys.stderr = (os.fdopen(n, "w", buffering=1) for n in (1, 2))
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the process it is forked from is deaf to it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the parent process blocks SIGINT
     for name in [name for name in sys.modules if name.partition(".")[0] in ("unity_dsl", "tests")]:
         del sys.modules[name]
     os.environ.update(environment)

@@ -1,8 +1,9 @@
-"""What a lowering is said to build and save, against torch's run of the emitted text: storages, to the byte.
+"""The tensors that a lowering is predicted to build and save, against torch's run of the emitted text, to the byte.
 
-A dispatch mode sees every tensor that a kernel makes, autograd's hooks every tensor that it keeps; a view counts as the
-storage that it lies in. Kernels that are one on a GPU and several on a CPU are one here: `rms_norm`, whose kernel keeps
-its operands and one number per row, and attention, which a CPU has as one kernel for keys and values of one length.
+A dispatch mode sees every tensor that a kernel makes, and autograd's hooks see every tensor that autograd saves. A view
+counts as its storage. Kernels that are one on a GPU and several on a CPU are one here. These are `rms_norm`, whose
+kernel saves its operands and one number per row, and attention, which is one CPU kernel for keys and values of the same
+length.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from .test_operators import draw, valued
 LIBRARY = load_library()
 FLOATS = [name for name, operator in LIBRARY.operators.items() if not operator.extern]
 Storages = dict[int, int]
-"""Bytes by address."""
+"""Bytes by storage address."""
 
 
 @dataclass
 class Built(TorchDispatchMode):
-    """The storages that kernels make, and all tensors seen, so that no address is used twice."""
+    """The storages that kernels make. It keeps all tensors that it sees alive, so that no address is reused."""
 
     storages: Storages = field(default_factory=dict)
     seen: list[torch.Tensor] = field(default_factory=list)
@@ -58,7 +59,7 @@ class Built(TorchDispatchMode):
 
 @dataclass
 class Measured:
-    """Bytes of what a run built, and what it kept: operands and results by place, others by their bytes."""
+    """Sizes of the storages that a run built, and those it saved: operands and results by position, others by size."""
 
     built: Counter[int]
     saved: Counter[str]
@@ -94,21 +95,21 @@ def predicted(found: Execution) -> Measured:
 
 
 def runs(name: str) -> Iterator[tuple[Instance, TypedOperator, Sequence[torch.Tensor]]]:
-    """By the native call and by the equations, at the sizes of a case and at the smallest."""
+    """Instances with the native call and with the equations, at the sizes of a case and at the smallest sizes."""
     case = ALL[name](np.random.default_rng(0))
     first = (case.instance(LIBRARY.operators[name]), case.inputs)
     for instance, inputs in (first, next(iter(valued(name, np.random.default_rng(3))))):
         found = type_operator(instance, (), Mesh(()), LIBRARY)
         assert isinstance(found, TypedOperator)
         for native in {found.native, False}:
-            # Attention over values of another length than the keys' is several kernels on a CPU.
+            # On a CPU, attention is several kernels if values and keys have different lengths.
             if not (native and name.endswith("attention") and inputs[1].shape[-1] != inputs[2].shape[-1]):
                 yield replace(instance, native=native), replace(found, native=native), inputs
 
 
 @pytest.mark.parametrize("name", FLOATS)
 def test_tensors_that_are_built_and_saved(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For the gradient of every float operand, of each alone, and of none."""
+    """Needs gradients of all float operands, of each one alone, and of none."""
     monkeypatch.setattr(torch.nn.functional, "rms_norm", rms_norm)
     for instance, typed, given in runs(name):
         floats = [place for place, x in enumerate(given) if x.is_floating_point()]

@@ -1,4 +1,4 @@
-"""Words about a body: of which iterations it is, and in what layouts it differs from that of most of them."""
+"""Comments about a body: its iterations, and the layouts in which it differs from most iterations."""
 
 from __future__ import annotations
 

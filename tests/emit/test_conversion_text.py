@@ -1,4 +1,4 @@
-"""parallel.py on ranks: a conversion is its index map forwards and the adjoint backwards; gradients are summed once."""
+"""parallel.py on ranks: a conversion is its index map forwards and the adjoint backwards. Gradients are summed once."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def conversions(
 
 
 def every_layout(shape: tuple[int, ...], mesh: Mesh) -> list[Layout]:
-    """In mesh order and not."""
+    """All layouts, with mesh axes in mesh order or not."""
     return all_layouts(shape, mesh)[0].layouts(tuple(range(len(shape))))
 
 
@@ -77,7 +77,7 @@ def check_conversions(
     folder: Path,
     dtype: str = "float64",
 ) -> Collectives:
-    """Values and cotangents of random local terms, sent through the emitted functions and put together again."""
+    """Sends random values and gradients through the emitted functions, and compares the reassembled results."""
     collectives = Collectives(mesh, library, conversions_on(mesh, library))
     rng = np.random.default_rng(0)
     given, expected = [], []
@@ -107,7 +107,7 @@ def layout_of(kinds: dict[int, Kind], others: Iterable[Kind], mesh: Mesh) -> Lay
 
 
 def steps_over(axes: tuple[int, ...], others: tuple[Kind, ...], mesh: Mesh) -> Iterator[Case]:
-    """A conversion for every kind of step over a group, with the step of its adjoint; other axes stay as they are."""
+    """A conversion with each kind of step over a group, and the step of its adjoint. Other axes keep their kinds."""
 
     def all_of(kind: Kind) -> Layout:
         return layout_of(dict.fromkeys(axes, kind), others, mesh)
@@ -148,7 +148,7 @@ def steps_over(axes: tuple[int, ...], others: tuple[Kind, ...], mesh: Mesh) -> I
 def test_every_step_over_every_group(
     degrees: tuple[int, ...], pool: RankPool, library: Library, tmp_path: Path
 ) -> None:
-    """Groups of several mesh axes in any order, other axes holding what they hold."""
+    """Groups of several mesh axes in any order. The other axes keep random kinds."""
     mesh = mesh_of(*degrees)
     kinds: list[Kind] = [Invariant(), Replicate(), Partial()]
     cases = []
@@ -164,7 +164,9 @@ def test_every_step_over_every_group(
 
 
 def in_two_steps(case: Case, first: tuple[int, ...]) -> Case:
-    """The same conversion with every collective that may be so done over the axes `first`, and over the others."""
+    """The same conversion, with every collective that allows it split in two steps: first over `first`, then over the
+    rest.
+    """
     source, target, steps = case
     there, back = (
         tuple(replace(step, first=first) if step.kind in TWO_STEP_KINDS else step for step in way)
@@ -175,7 +177,7 @@ def in_two_steps(case: Case, first: tuple[int, ...]) -> Case:
 
 @pytest.mark.parametrize("degrees", [(2, 2), (2, 2, 2), (4, 2)])
 def test_collectives_in_two_steps(degrees: tuple[int, ...], pool: RankPool, library: Library, tmp_path: Path) -> None:
-    """Groups of several mesh axes in any order, over any of these before the others: the index map of one step."""
+    """Groups of several mesh axes in any order, with any subset first: the index map is that of one step."""
     mesh, cases = mesh_of(*degrees), list[Case]()
     for size in range(2, len(degrees) + 1):
         for axes in permutations(range(len(degrees)), size):
@@ -263,7 +265,7 @@ def test_only_what_is_used_is_written(library: Library) -> None:
 
 
 def test_of_a_plan_that_divides_nothing_there_are_groups_alone(tmp_path: Path) -> None:
-    """No import that nothing needs, and no section in which nothing is."""
+    """No unused import, and no empty section."""
     (tmp_path / "same.udl").write_text("model same[b = 4]\n  input x: f32[b]\n  y = relu(x)\n  output y\n")
     request = Request(tmp_path / "same.udl", devices=2)
     found = compile_model(request)
@@ -276,7 +278,7 @@ def test_of_a_plan_that_divides_nothing_there_are_groups_alone(tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", ["max", "min", "prod"])
 def test_reductions_over_a_group(kind: str, pool: RankPool, library: Library, tmp_path: Path) -> None:
-    """Ties are shared by all elements that attain the maximum, whichever rank holds them; zeros do not break prod."""
+    """All elements that attain the extremum share its gradient, on whichever rank they are. Zeros do not break prod."""
     import torch
 
     mesh = mesh_of(4)
@@ -383,7 +385,7 @@ def test_accumulated_gradients(
 def test_gradients_are_what_autograd_leaves(
     degrees: tuple[int, ...], pool: RankPool, library: Library, tmp_path: Path
 ) -> None:
-    """Added to what is there, in the same tensor; hooks see the sum over devices, once."""
+    """Gradients are added to the existing p.grad in place. Hooks see the sum over devices, once."""
     mesh = mesh_of(*degrees)
     program = write(batch_plan(tied(library), mesh, library), library, tmp_path / "program")
     assert pool.run(ranks.accumulated, program, ranks=mesh.size) == [[]] * mesh.size
@@ -401,7 +403,7 @@ def test_gradients_are_sent_while_the_backward_goes_on(pool: RankPool, library: 
 
 
 def test_a_step_is_one_graph_of_torch_compile(pool: RankPool, library: Library, tmp_path: Path) -> None:
-    """Conversions, their adjoints and the sums of gradients, without a break."""
+    """Conversions, their adjoints and the sums of gradients are in one graph, without a break."""
     program = write(random_plan(tied(library), mesh_of(2, 2), library, Random(11)), library, tmp_path / "program")
     text = (Path(program) / "parallel.py").read_text()
     assert all(word in text for word in ("parameter_conversion(", " Exchange(", " Permutation("))

@@ -1,4 +1,4 @@
-"""Exchanges and permutations that the emitted program plans at its start, against the oracle, device by device."""
+"""Exchanges and permutations, which an emitted program plans when it starts, against the oracle, device by device."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BLOCKED = Shard(0, by="strided", attributes=(("block", 3),))
 
 @dataclass(frozen=True)
 class Here:
-    """A device mesh as one of its devices sees it, all in one process: its groups communicate nothing."""
+    """A device mesh as one device sees it, all in one process. Its groups do not communicate."""
 
     mesh: Mesh
     rank: int
@@ -87,7 +87,9 @@ def exchange_step(source: Layout, target: Layout) -> Step:
 
 
 def written(steps: Sequence[Step], shape: tuple[int, ...], mesh: Mesh, folder: Path) -> tuple[ModuleType, list[str]]:
-    """parallel.py with a function for each step, and the attribute of the groups that each step plans."""
+    """Writes parallel.py with a function for each step. Returns its module, and the name of each step's plan in the
+    groups.
+    """
     collectives = Collectives(mesh, LIBRARY, conversions_on(mesh, LIBRARY))
     texts = [collectives.function(Conversion((step,), ()), shape, "step", "") for step in steps]
     path = folder / "parallel.py"
@@ -96,7 +98,7 @@ def written(steps: Sequence[Step], shape: tuple[int, ...], mesh: Mesh, folder: P
 
 
 def member_rank(member: int, names: Sequence[str], rank: int, mesh: Mesh) -> int:
-    """The rank of a member of this rank's group over these axes, the first of them major."""
+    """The rank of a member of this rank's group over the axes `names`, the first of which is major."""
     place = list(mesh.coordinates(rank))
     for axis in reversed(["abc".index(name) for name in names]):
         member, place[axis] = divmod(member, mesh.axes[axis].degree)
@@ -104,7 +106,7 @@ def member_rank(member: int, names: Sequence[str], rank: int, mesh: Mesh) -> int
 
 
 def planned(plans: list[Any], source: Layout, target: Layout, shape: tuple[int, ...], mesh: Mesh) -> dict[Any, Any]:
-    """What goes from whom to whom: the giver's positions, as it says, and the taker's, as that says."""
+    """The moves between devices: positions at the sender as it plans them, and at the receiver as that plans them."""
     sent, taken = {}, {}
     for rank, plan in enumerate(plans):
         here = mesh.coordinates(rank)
@@ -133,7 +135,9 @@ def check(pairs: Sequence[tuple[Layout, Layout]], shape: tuple[int, ...], mesh: 
 
 
 def _divides(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> bool:
-    """Whether devices have equally many positions of each dimension, and each position equally many devices."""
+    """Whether all devices have equally many positions of each dimension, and all positions are on
+    equally many devices.
+    """
     ranks = [mesh.coordinates(rank) for rank in range(mesh.size)]
     try:
         held = [[positions_of(layout, dim, n, mesh, here, LIBRARY) for here in ranks] for dim, n in enumerate(shape)]
@@ -149,7 +153,7 @@ def _divides(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> bool:
 
 
 def sample(kinds: Sequence[Kind], shape: tuple[int, ...], mesh: Mesh, count: int) -> list[tuple[Layout, Layout]]:
-    """Pairs of layouts drawn by chance, and the transposed pairs, which take the cotangent back."""
+    """Random pairs of layouts, and the transposed pairs, which convert the gradient back."""
     random = Random(str(mesh.degrees))
 
     def drawn() -> Layout:
@@ -179,14 +183,14 @@ def test_declared_cuts(degrees: tuple[int, ...], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("degrees", [(4,), (2, 3), (2, 2, 2)])
 def test_windows(degrees: tuple[int, ...], tmp_path: Path) -> None:
-    """Copies and terms of elements that several devices have, beside what is cut in other ways."""
+    """Copies and partial sums of elements on several devices, mixed with other ways of sharding."""
     mesh, shape = mesh_of(*degrees), (24, 12)
     check(sample((*PLAIN, NARROW, WIDE, OWN[0]), shape, mesh, 30), shape, mesh, tmp_path)
 
 
 @pytest.mark.parametrize("degrees", [(2, 2, 4), (4, 2, 2), (6, 2, 3)])
 def test_permutations(degrees: tuple[int, ...], tmp_path: Path) -> None:
-    """Every device gives what it has to one device, which is to have just that; terms are taken from terms."""
+    """Each device sends all it has to the one device that needs exactly this. Partial sums come from partial sums."""
     mesh, shape = mesh_of(*degrees), (36 if 3 in degrees else 16, 16 if 3 not in degrees else 36)
     random = Random(str(degrees))
     orders = []
@@ -217,7 +221,7 @@ def test_permutations(degrees: tuple[int, ...], tmp_path: Path) -> None:
 
 
 def _turned(layout: Layout, random: Random) -> Layout:
-    """Dimensions cut by their mesh axes in another order."""
+    """The layout with its dimensions sharded by their mesh axes in another order."""
     kinds = list(layout.kinds)
     for dim in (0, 1):
         axes = list(layout.nesting(dim))
@@ -228,7 +232,7 @@ def _turned(layout: Layout, random: Random) -> Layout:
 
 
 def _same_degrees(source: Layout, target: Layout, shape: tuple[int, ...], mesh: Mesh) -> bool:
-    """Whether as many devices have each part."""
+    """Whether both layouts have the same sharding degree of each dimension and of partial sums."""
     counts = [
         [*(mesh.degree(layout.nesting(dim)) for dim in range(len(shape))), mesh.degree(layout.where(Partial))]
         for layout in (source, target)
@@ -237,7 +241,7 @@ def _same_degrees(source: Layout, target: Layout, shape: tuple[int, ...], mesh: 
 
 
 def text_of(degree: int, extent: int, folder: Path) -> str:
-    """parallel.py with exchanges and a permutation over three mesh axes of that degree."""
+    """parallel.py with exchanges and a permutation over three mesh axes of degree `degree`."""
     mesh = mesh_of(degree, degree, degree)
     ends = [
         (nest((Shard(0), Shard(0), Invariant())), nest((Shard(1), Replicate(), Shard(0)))),
@@ -251,7 +255,7 @@ def text_of(degree: int, extent: int, folder: Path) -> str:
 
 
 def test_the_text_does_not_grow_with_devices_or_extents(tmp_path: Path) -> None:
-    """Numbers apart it is the same on 8 devices and on 4,096."""
+    """Except for numbers, the text is the same on 8 devices and on 4,096."""
     sizes = (2, 64), (16, 8192), (16, 1 << 20)
     texts = {re.sub(r"\d+", "1", text_of(degree, extent, tmp_path)) for degree, extent in sizes}
     assert len(texts) == 1

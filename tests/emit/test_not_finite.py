@@ -1,4 +1,4 @@
-"""Runs whose gradients, weights or test losses are not finite."""
+"""Runs with gradients, weights or test losses that are not finite."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def huge(inputs, seed, step, split):
 
 @pytest.fixture(scope="module")
 def lengths(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """The program for some ranks, beside the data functions."""
+    """Compiles the program for a number of ranks, in a folder with the data functions."""
     folder = tmp_path_factory.mktemp("lengths")
     (folder / "model.udl").write_text(LENGTHS.lstrip())
     (folder / "rows.py").write_text(ROWS)
@@ -64,10 +64,10 @@ def lengths(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
 def test_a_gradient_that_is_not_finite_ends_the_run(
     lengths: Callable[[int], Path], tmp_path: Path, ranks: int, more: tuple[object, ...]
 ) -> None:
-    """Where the loss is: in that step, of which nothing is saved, while the last checkpoint before it stays."""
+    """The loss is finite. The run ends in this step and does not save it; the last checkpoint stays."""
     out = lengths(ranks)
     given = ("--data", "rows:batches", "--checkpoint", tmp_path / "saved", "--log-file", tmp_path / "log", *more)
-    for steps in (8, 4):  # the last step of a run is no other than those before
+    for steps in (8, 4):  # the last step of a run is checked like the others
         processes = start(out, ranks, *given, "--steps", steps, "--save-every", 1, "--keep", 1)
         (_, error), *_ = [process.communicate(timeout=60) for process in processes]
         assert [process.returncode for process in processes] == [1] * ranks
@@ -82,7 +82,7 @@ def test_a_gradient_that_is_not_finite_ends_the_run(
 
 
 def test_a_test_loss_that_is_not_finite_fails(lengths: Callable[[int], Path], tmp_path: Path) -> None:
-    """At the end of a training, and of an evaluation alone."""
+    """At the end of training, and in an evaluation alone."""
     out, saved = lengths(1), ("--checkpoint", tmp_path / "saved", "--data", "rows:huge")
     for given in (("--steps", 2), ("--eval-only",)):
         (process,) = start(out, 1, *saved, *given)
@@ -93,7 +93,7 @@ def test_a_test_loss_that_is_not_finite_fails(lengths: Callable[[int], Path], tm
 
 
 def test_weights_that_are_not_finite_are_not_saved(lengths: Callable[[int], Path], tmp_path: Path) -> None:
-    """The loss and the gradients of the step that made them are."""
+    """The loss and the gradients of the step that made the weights are finite."""
     given = ("--checkpoint", tmp_path / "saved", "--steps", 1, "--lr", 3e38, "--optimizer", "sgd")
     (process,) = start(lengths(1), 1, *given)
     _, error = process.communicate(timeout=60)

@@ -1,4 +1,4 @@
-"""Torch text of operators on one device: native call, equations and NumPy's evaluation agree, gradients included."""
+"""Torch text of operators on one device: native call, equations and NumPy evaluation agree, gradients included."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def pattern(source: str, target: str, **sizes: int) -> Binding:
 
 
 ALONG = ((0, 5, (6, 4, 3)), (1, 4, (5, 2, 3)), (2, 3, (5, 4, 4)))
-"""Dimension, its length, and a shape of positions in it."""
+"""A dimension, its length, and a shape of positions in it."""
 
 SHIPPED = [
     Case("linear", ((2, 3, 4), (5, 4)), {}),
@@ -291,7 +291,7 @@ def build(case: Case, library: Library) -> tuple[Instance, TypedOperator, list[n
 
 
 class State:
-    """What the text finds in `self`."""
+    """The attributes of `self` that the text reads."""
 
     counters, device = (7, 3), "cpu"
 
@@ -304,7 +304,7 @@ class State:
 def text_of(
     instance: Instance, typed: TypedOperator, library: Library, constants: ConstantsText | None = None
 ) -> list[str]:
-    # Without native call there is none for slices either.
+    # Without a native call, slices have none either.
     instance = replace(instance, native=instance.native and typed.native)
     mesh = Mesh(())
     collectives = Collectives(mesh, library, conversions_on(mesh, library))
@@ -325,7 +325,7 @@ def run(
     draw: Callable[..., Any] = counted,
     constants: object = None,
 ) -> list[Any]:
-    """The results of a text; `draw` gives its random numbers."""
+    """Executes a text and returns its results; `draw` gives its random numbers."""
     import torch
     import torch.nn.functional
 
@@ -343,7 +343,7 @@ def run(
 
 
 def constants_of(text: ConstantsText, dtype: Any) -> object:
-    """What a program holds whose constants are these, in a float type."""
+    """An object that holds a program's constants, in a float type."""
     import torch
 
     held = SimpleNamespace()
@@ -387,9 +387,9 @@ WITHOUT_NATIVE_CALL = {
 
 @pytest.mark.parametrize("case", [case for case in SHIPPED if case.operator not in WITHOUT_NATIVE_CALL], ids=str)
 def test_equations_have_the_gradient_of_the_native_call(case: Case, library: Library) -> None:
-    """The sum of squares of the results is differentiated by torch through both texts.
+    """torch differentiates the sum of squares of the results through both texts.
 
-    What a native call changes in place has no gradient; such a call is run where none is needed.
+    An operand that a native call changes in place has no gradient. Such a call is run only without gradients.
     """
     instance, typed, inputs = build(case, library)
     assert typed.native
@@ -429,7 +429,7 @@ def test_what_cancels_carries_no_gradient(library: Library) -> None:
 
 
 def test_numbers_in_the_text_are_in_the_type_of_the_tensors(library: Library) -> None:
-    """0.1 is another number in float32; positions and brackets must not bring float32 into a float64 program."""
+    """0.1 is another number in float32. Positions and brackets must not bring float32 into a float64 program."""
     import torch
 
     torch.set_default_dtype(torch.float32)
@@ -440,7 +440,7 @@ def test_numbers_in_the_text_are_in_the_type_of_the_tensors(library: Library) ->
 
 
 def test_positions_are_told_apart_in_bfloat16(library: Library) -> None:
-    """Beyond 256 bfloat16 has no room for a position: an angle is computed in float32 and rounded last."""
+    """Above 256 bfloat16 cannot represent every position. Angles are therefore computed in float32 and rounded last."""
     import torch
 
     case = Case("rope", ((1, 4096, 4),), {"base": 500000})

@@ -1,8 +1,8 @@
-"""Every shipped operator on one device: by its native call and by its equations, values and gradients.
+"""Every shipped operator on one device, by its native call and by its equations: values and gradients.
 
-Against an independent reference in torch, differentiated by autograd in float64, and against NumPy's evaluation of the
-declaration and of its adjoints at sizes that the declaration admits. There is no list of names here: an operator that
-is declared is tested, and one without a reference fails.
+The first reference is torch, independent and differentiated by autograd in float64. The second is NumPy's evaluation of
+the declaration and of its adjoints, at sizes that the declaration admits. There is no list of names here: every
+declared operator is tested, and one without a reference fails.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from .test_operator_text import run, text_of
 
 LIBRARY = load_library()
 STOPPED = {"stop", "start_state", "is_above"}
-"""Operators through which no gradient goes, of which the reference has a zero."""
+"""Operators that stop gradients, for which the reference has zeros."""
 SEEDS = range(2)
 INSTANCES = 3
 
 
 def texts(instance: Instance) -> Iterator[list[str]]:
-    """By the native call, if there is one, and by the equations."""
+    """The text with the native call, if there is one, and the text with the equations."""
     typed = type_operator(instance, (), Mesh(()), LIBRARY)
     assert isinstance(typed, TypedOperator)
     assert typed.native == (instance.native and instance.operator.torch is not None)
@@ -51,12 +51,12 @@ def fresh(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def draw(position: torch.Tensor, *_: object) -> np.ndarray:
-    """The random numbers of the references: those of seed, step and site 0."""
+    """The random numbers of the references, with seed, step and site 0."""
     return np.asarray(uniform(position.numpy()))
 
 
 def cotangents_of(results: Sequence[torch.Tensor], carried: Sequence[bool]) -> list[torch.Tensor]:
-    """Random ones, zero for what carries no gradient."""
+    """Random output gradients; zero for results without a gradient."""
     source = torch.Generator().manual_seed(1)
     drawn = [torch.randn(result.shape, generator=source, dtype=torch.float64) for result in results]
     return [d if carries else torch.zeros_like(d) for d, carries in zip(drawn, carried, strict=True)]
@@ -65,7 +65,7 @@ def cotangents_of(results: Sequence[torch.Tensor], carried: Sequence[bool]) -> l
 def gradients(
     results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], carried: Sequence[bool]
 ) -> list[torch.Tensor | None]:
-    """Of the product of the results that carry one with random cotangents; None for integers."""
+    """Gradients of the inputs, for random gradients of the results that carry one; None for integers."""
     both = zip(results, cotangents_of(results, carried), carried, strict=True)
     pairs = [(result, cotangent) for result, cotangent, carries in both if carries]
     floats = [x for x in inputs if x.requires_grad]
@@ -77,14 +77,14 @@ def gradients(
 
 
 def carriers(found: Sequence[torch.Tensor], reference: Sequence[torch.Tensor], name: str = "") -> list[bool]:
-    """Which results carry a gradient. A native call may make further ones without: they are then only kept."""
+    """Which results carry a gradient. A native call may return further results without one, which are only saved."""
     carried = [result.requires_grad for result in found]
     assert carried[0] == (reference[0].requires_grad and name not in STOPPED)
     return carried
 
 
 def assert_equal(found: Sequence[Any], expected: Sequence[Any], lines: Sequence[str], tolerance: float) -> None:
-    """Values or gradients; an unused operand's gradient may be missing, or zero."""
+    """Compares values or gradients. An unused operand's gradient may be missing or zero."""
     assert len(found) == len(expected)
     for mine, other in zip(found, expected, strict=True):
         if mine is None or other is None:
@@ -132,7 +132,7 @@ def test_both_texts_are_what_torch_computes(name: str) -> None:
 
 
 def operands(instance: Instance, random: np.random.Generator, positive: bool) -> list[torch.Tensor]:
-    """Any numbers, or some between 0 and 1, where every function has a value."""
+    """Random operands; with `positive` their numbers are between 0 and 1, where every function has a value."""
     found = []
     for operand in instance.inputs:
         shape = instance.shape(operand)
@@ -145,9 +145,9 @@ def operands(instance: Instance, random: np.random.Generator, positive: bool) ->
 
 
 def valued(name: str, random: np.random.Generator) -> Iterator[tuple[Instance, list[torch.Tensor]]]:
-    """Instances with numbers between 0 and 1 for which the declaration has a value everywhere.
+    """Instances, and numbers between 0 and 1 for which the declaration has a value everywhere.
 
-    A mask may leave nothing over, and does where it can hold nothing but 0.
+    A mask may leave no element over, and does so where it can hold only 0.
     """
     some = False
     for instance in small_instances(LIBRARY.operators[name], random, INSTANCES):
@@ -180,14 +180,14 @@ def test_both_texts_are_what_the_declaration_says(name: str, positive: bool) -> 
             for lines in texts(instance):
                 found = run(lines, inputs, len(expected), training, draw)
                 assert [x.dtype.is_floating_point for x in found] == [x.dtype.is_floating_point for x in expected]
-                # Where the declaration has no value, a native call may have one.
+                # A native call may have a value where the declaration has none.
                 known = [torch.where(x.isnan(), x, mine) for x, mine in zip(expected, found, strict=True)]
                 assert_equal(known, expected, lines, 1e-11)
 
 
 @pytest.mark.parametrize("name", [name for name, operator in LIBRARY.operators.items() if not operator.extern])
 def test_both_texts_have_the_gradient_of_the_adjoints(name: str) -> None:
-    """At numbers between 0 and 1, none of them a kink."""
+    """Inputs are numbers between 0 and 1, none of them at a kink."""
     random = np.random.default_rng(4)
     for instance, given in valued(name, random):
         if instance.whole or not any(x.is_floating_point() for x in given):

@@ -1,4 +1,4 @@
-"""AdamW as one kernel, in Triton's interpreter, against torch's."""
+"""AdamW as one kernel, in Triton's interpreter, against torch's AdamW."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .kernels.kernel_runs import imported
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 SHAPES = [(1,), (7, 11), (3, 5, 13), (64,), (131,)]
-"""Within a block of a program's part and beyond it, ragged and not, primes."""
+"""Within a block of a program's part and beyond it, ragged and not, and primes."""
 OPTIONS = {"lr": 0.05, "betas": (0.7, 0.8), "eps": 0.01}
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """With parts of parameters so short that there are several."""
+    """The module, with parts of parameters so short that there are several."""
     made = imported(render_optimizer(), Path(tmp_path_factory.mktemp("optimizer")))
     made.CHUNK, made.BLOCK = 64, 16
     return made
 
 
 class Trained:
-    """Parameters of a type, and an optimizer of them: of the kernel's if there is a `module`, else torch's."""
+    """Parameters of a type, and an optimizer of them: the kernel's if there is a `module`, else torch's."""
 
     def __init__(self, module: ModuleType | None, dtype: torch.dtype) -> None:
         random = np.random.default_rng(0)
@@ -48,7 +48,7 @@ class Trained:
         return self.memory.copy(tensor)
 
     def step(self, number: int, factor: float | None = None, without: Sequence[int] = ()) -> None:
-        """A step of gradients that are alike for all types; torch's are multiplied before it."""
+        """A step with the same gradients for all types. For torch's optimizer they are multiplied by `factor` first."""
         random = np.random.default_rng([1, number])
         for place, parameter in enumerate(self.parameters):
             gradient = torch.from_numpy(random.standard_normal(parameter.shape)).to(parameter.dtype)
@@ -62,7 +62,7 @@ class Trained:
 
 
 def largest_error(found: Trained, wanted: Trained) -> float:
-    """Of parameters and of what is kept of them, relative to the largest element of a tensor."""
+    """The largest error of parameters and optimizer state, relative to the largest element of each tensor."""
     errors = []
     for one, two in zip(found.parameters, wanted.parameters, strict=True):
         states = found.optimizer.state[one], wanted.optimizer.state[two]
@@ -75,7 +75,7 @@ def largest_error(found: Trained, wanted: Trained) -> float:
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_steps_are_those_of_torch(written: ModuleType, dtype: torch.dtype) -> None:
     found, wanted = Trained(written, dtype), Trained(None, torch.float64)
-    if dtype == torch.bfloat16:  # of which each step rounds anew: one from the same numbers
+    if dtype == torch.bfloat16:  # every bfloat16 step rounds: compares one step from the same numbers
         for exact, parameter in zip(wanted.parameters, found.parameters, strict=True):
             exact.data.copy_(parameter.data)
     for number in range(1 if dtype == torch.bfloat16 else 4):
@@ -107,7 +107,7 @@ def test_state_is_exchanged_with_torch(written: ModuleType) -> None:
 
 
 def test_a_kernel_that_fails_gives_way_to_torch(written: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one warning; the step that failed is made all the same, clipped as it was to be."""
+    """With one warning. The failed step is repeated in torch, clipped as intended."""
 
     class Failing:
         def __getitem__(self, grid: tuple[int, ...]) -> None:

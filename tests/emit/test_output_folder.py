@@ -1,4 +1,4 @@
-"""Writing out/: whole or not at all, and never over what the user did."""
+"""Writing out/: completely or not at all, and never over a user's files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def program(**texts: str) -> dict[str, str]:
 
 
 def refusal(files: dict[str, str], out: Path) -> str:
-    """The code with which writing is refused; nothing must have changed."""
+    """The error code with which writing is refused. Asserts that nothing changed."""
     below = out if os.path.isdir(out) else out.parent
     before = contents(below)
     with pytest.raises(InputError) as caught:
@@ -30,7 +30,7 @@ def refusal(files: dict[str, str], out: Path) -> str:
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
-    """Every file and folder below, hidden and temporary ones too."""
+    """All files and folders below a folder, including hidden and temporary ones."""
     return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
@@ -108,7 +108,7 @@ def test_a_file_as_output_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    """A name longer than file systems allow, since permissions do not bind every user."""
+    """Uses a name longer than file systems allow, because permissions do not bind every user."""
     assert refusal(program(model_py="a = 1\n"), tmp_path / ("x" * 300)) == "E401"
     assert refusal(program(model_py="a = 1\n") | {"y" * 300: ""}, tmp_path) == "E401"
 

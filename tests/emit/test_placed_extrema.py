@@ -1,6 +1,6 @@
-"""Extrema over segments that data choose, in torch: values and gradients beside dense ones, and no dense tensor built.
+"""Extrema over segments selected by data, in torch: values and gradients against dense ones, without dense tensors.
 
-Inputs are small whole numbers, so that many are equal: of those the greatest share the gradient.
+Inputs are small whole numbers, so many are equal. Equal extrema share the gradient.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def operands(case: Segments, seed: int) -> list[np.ndarray]:
 
 
 def typed(name: str, scale: int = 1) -> tuple[Instance, TypedOperator]:
-    """The operator at its case's shapes, all dimensions but the first `scale` times as long."""
+    """The operator at its case's shapes, with all sizes and integer bounds `scale` times as large."""
     shapes = [
         Shape(tuple(scale * size for size in given.shape), scale * given.bound)
         if isinstance(given, Integers)
@@ -77,7 +77,7 @@ def test_values_and_gradients_are_those_of_the_dense_operator(name: str, seed: i
 
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_has_an_element_for_each_pair_of_a_segment_and_an_entry(name: str) -> None:
-    """At sizes twenty times as large: neither what is built nor what is counted grows with the pairs."""
+    """At twenty times the sizes, neither the built tensors nor the counted flops grow with the number of pairs."""
     small, _ = typed(name)
     instance, found = typed(name, 20)
     pairs = 20 ** max(len(equation.space) for equation in small.equations) * CASES[name].dense
@@ -90,7 +90,7 @@ def test_nothing_has_an_element_for_each_pair_of_a_segment_and_an_entry(name: st
 
 @pytest.mark.parametrize("kind", ["max", "min"])
 def test_ties_of_many_are_counted_in_bfloat16(kind: str) -> None:
-    """Of 1,000 equal values each has a thousandth of the gradient: bfloat16 counts to 256."""
+    """Each of 1,000 equal values gets a thousandth of the gradient. bfloat16 counts only to 256."""
     fill = "-inf" if kind == "max" else "inf"
     library = library_with(
         f"op best(x: [e], to: int<v>[e]) -> y: [v]\n  y[v] = {kind}(e) select(v == to[e], x[e], {fill})\n"

@@ -1,4 +1,4 @@
-"""plan.json: what is written can be read back, and nothing else can."""
+"""plan.json: written plans can be read back, and nothing else is accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`check` accepts programs that equal their models and finds every one that does not."""
+"""`check` accepts programs that equal their models, and finds every program that does not."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_wrong_forward_is_found(compiled: Callable[..., Path], pool: RankPool)
 
 
 def test_a_wrong_gradient_is_found(compiled: Callable[..., Path], pool: RankPool) -> None:
-    """The loss is right and the gradient of every weight is scaled: only a comparison of gradients can tell."""
+    """The loss is right and the gradients of all weights are scaled, so only a comparison of gradients finds it."""
     out = compiled(2, strategy="data_parallel")
     path = out / "model.py"
     path.write_text(path.read_text() + _DOUBLE_GRADIENTS)
@@ -143,7 +143,7 @@ Model = Wrong
 def test_a_program_that_raises_is_told_at_its_line(
     wrong: str, reason: str, compiled: Callable[..., Path], pool: RankPool
 ) -> None:
-    """With the calls in the program, and none of those that ran it."""
+    """The report lists the calls in the program, and none of the calls that ran it."""
     out = compiled(2, strategy="data_parallel")
     edit(out, r"\.tanh_\(", wrong)
     with pytest.raises(InputError) as caught:
@@ -160,7 +160,7 @@ def test_a_program_that_raises_is_told_at_its_line(
 def test_a_model_that_is_not_finite_is_told(
     function: str, tensor: str, tmp_path: Path, pool: RankPool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A root has a value at 0, and no derivative."""
+    """A square root has a value at 0, but no derivative."""
     lines = (
         "model m[b = 4, d = 4]", "input x: f32[b, d]", "weight w: f32[d, d] ~ normal(0.1)", "y = linear(x, w)",
         f"loss mse({function}, x)",
@@ -190,7 +190,7 @@ def test_a_folder_that_is_no_program(tmp_path: Path) -> None:
     ("alone", "bound"), [(1e-3, 2.0**-6), (0.01, 0.04), (0.5, 2.0), (1, 2.0**-6), (float("inf"), 2.0**-6)]
 )
 def test_a_program_that_is_wrong_on_one_device_excuses_nothing(alone: float, bound: float) -> None:
-    """Its rounding does: four times that, while this is less than all of it."""
+    """A one-device error below 100 % raises the bound to four times itself. A larger error does not."""
     assert MixedErrors("bf16", 0.0, alone).bound == bound
 
 

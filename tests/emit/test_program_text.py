@@ -1,4 +1,4 @@
-"""model.py: names, provenance, text that stays text, storage; and the program of one device against NumPy."""
+"""model.py: names, provenance, user text that stays text, storage; and the one-device program against NumPy."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_golden(degrees: tuple[int, ...], library: Library, golden: Callable[[Pa
 @pytest.mark.parametrize("degrees", [(), (2,), (2, 2)])
 @pytest.mark.parametrize("text", [SMALL, AWKWARD], ids=["small", "awkward"])
 def test_text_is_clean(text: str, degrees: tuple[int, ...], library: Library, tmp_path: Path) -> None:
-    """It compiles, ruff's default rules find nothing, no line of the forward is long, nothing is unused."""
+    """The text compiles, ruff's default rules find nothing, no line of the forward is long, and nothing is unused."""
     plan = batch_plan(model_of(text, library), mesh_of(*degrees), library)
     folder = write(plan, library, tmp_path / "program")
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(folder)], check=True)
@@ -144,7 +144,7 @@ def test_every_line_says_where_it_comes_from(library: Library) -> None:
 
 
 def test_user_text_stays_text(library: Library) -> None:
-    """Names of files, machines, strategies and notes are free text: none of it may end a comment or a string."""
+    """Names of files, machines, strategies and notes are free text. None may end a comment or a string."""
     bad = 'x"""\n\nimport os\nos.system("true")\r\n\x0c\u2028\u202e\\'
     model = model_of(SMALL, library, f"{bad}.udl")
     plan = batch_plan(model, mesh_of(2), library)
@@ -285,7 +285,7 @@ def test_any_type(dtype: str, program: tuple[Model, Path]) -> None:
 
 
 def test_initial_values(library: Library, tmp_path: Path) -> None:
-    """A function of seed and name: two tensors differ, two runs do not."""
+    """Initial values depend only on seed and name: two tensors differ, two runs do not."""
     import torch
 
     folder = write(batch_plan(model_of(SMALL, library), mesh_of(), library), library, tmp_path / "program")
@@ -319,7 +319,7 @@ model fans[d = 64]
 
 
 def test_fans_give_the_deviation_of_initial_values(library: Library, tmp_path: Path) -> None:
-    """As torch draws weights of a grouped convolution: its own default, and He's of both modes."""
+    """As torch initialises weights of a grouped convolution: by its default, and by He's in both modes."""
     import torch
     from torch import nn
 
@@ -357,7 +357,7 @@ def test_dropout_is_a_function_of_seed_and_step(library: Library, tmp_path: Path
 
 
 def test_emitted_draws_are_those_of_the_definition(library: Library, tmp_path: Path) -> None:
-    """Bit for bit, in int32 as in 64 bits: words with any sign bit, positions beyond 2**32."""
+    """Bitwise, in int32 and in 64 bits: words with any sign bit, positions beyond 2**32."""
     import torch
 
     folder = write(batch_plan(model_of(SMALL, library), mesh_of(), library), library, tmp_path / "program")

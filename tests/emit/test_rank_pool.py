@@ -1,4 +1,4 @@
-"""Processes that stand for ranks: cases run in groups of their own, and a failure is told and survived."""
+"""Processes as ranks: cases run in groups of their own, and the pool reports and survives a failure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def add_up(rank: int, ranks: int, number: float) -> float:
 
 
 def make_meshes(rank: int, ranks: int) -> int:
-    """How many meshes of earlier cases are left; makes another, in a cycle."""
+    """The number of meshes left by earlier cases. Makes another mesh, in a reference cycle."""
     from torch.distributed.device_mesh import init_device_mesh
 
     left = sum(type(thing).__name__ == "DeviceMesh" for thing in gc.get_objects())
@@ -40,7 +40,7 @@ def make_meshes(rank: int, ranks: int) -> int:
 
 
 def scheduling(rank: int, ranks: int) -> set[int]:
-    """The policies of all threads of a rank, gloo's too."""
+    """The scheduling policies of all threads of a rank, gloo's included."""
     import torch
     import torch.distributed as dist
 
@@ -79,7 +79,7 @@ def test_cases_run_on_any_number_of_ranks(pool: RankPool) -> None:
 
 
 def test_ranks_that_send_nothing_leave_when_all_are_connected() -> None:
-    """Of eight on two processors some were not yet, in one case of twenty."""
+    """With eight ranks on two processors, some were not yet connected in one case of twenty."""
     with RankPool(8) as pool:
         assert all(pool.run(send_nothing, ranks=8) == list(range(8)) for _ in range(20))
 

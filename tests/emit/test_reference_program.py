@@ -1,4 +1,4 @@
-"""The reference of a check runs no native call of the program: what a wrong one computes is found."""
+"""The reference of a check uses no native call of the program, so a wrong native call is found."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WRONG = {
 
 @pytest.fixture
 def report(tmp_path: Path, pool: RankPool) -> Callable[..., CheckReport]:
-    """The report on a model with an operator `own` that nobody has tried."""
+    """Checks a model with an operator `own` that nobody has tried."""
 
     def found(operator: str, model: str = MODEL, devices: int = 1) -> CheckReport:
         (tmp_path / "one.udl").write_text(model.lstrip())

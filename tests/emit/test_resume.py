@@ -1,4 +1,4 @@
-"""Runs that go on: from where, with which options, what is told; evaluation alone, and weights of a checkpoint."""
+"""Resumed runs: their step, options and messages; evaluation alone, and the weights of a checkpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rates(log: Path) -> list[float]:
 
 
 def test_a_resumed_run_keeps_its_options(programs: Programs, tmp_path: Path) -> None:
-    """A cosine run that was cut short goes on along its curve without being told how it was started."""
+    """A cosine run that was cut short follows its curve when resumed without options."""
     whole, parted, saved = tmp_path / "whole", tmp_path / "parted", tmp_path / "saved"
     told = train(
         programs.out(1), 1, *COSINE, "--steps", 6, "--log-file", whole, "--checkpoint", saved, "--save-every", 3
@@ -65,7 +65,7 @@ def test_where_nothing_was_saved_there_is_nothing_to_resume(programs: Programs, 
 
 
 def test_a_data_function_of_the_users_is_named_again(programs: Programs, tmp_path: Path) -> None:
-    """A checkpoint names no module that is imported because of it."""
+    """A module is not imported merely because a checkpoint names it."""
     saved = tmp_path / "saved"
     (programs.folder / "own.py").write_text(
         "def batches(*key):\n    from data import synthetic\n    return synthetic(*key)\n"
@@ -78,7 +78,7 @@ def test_a_data_function_of_the_users_is_named_again(programs: Programs, tmp_pat
 
 
 def test_evaluation_alone_is_that_at_the_end_of_training(programs: Programs, tmp_path: Path) -> None:
-    """On two ranks as on one, and nothing is written."""
+    """On one and on two ranks. Nothing is written."""
     saved = tmp_path / "saved"
     trained = train(programs.out(2), 2, *COSINE, "--steps", 3, "--checkpoint", saved).splitlines()[-2:]
     before = sorted(path.name for path in saved.iterdir())
@@ -89,7 +89,7 @@ def test_evaluation_alone_is_that_at_the_end_of_training(programs: Programs, tmp
 
 
 def test_weights_of_a_checkpoint_are_loaded_on_any_number_of_ranks(programs: Programs, tmp_path: Path) -> None:
-    """What two ranks saved, one loads; whole tensors go from module to module."""
+    """One rank loads what two ranks saved. Whole tensors are copied from one module to another."""
     import torch
 
     saved = tmp_path / "saved"

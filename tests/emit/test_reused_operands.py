@@ -1,4 +1,4 @@
-"""Results in the memory of operands, and buffers changed in place: where, and that nothing reads what is gone."""
+"""Results in the memory of operands, and buffers changed in place: where this is done, and that it is safe."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_calls_in_place_are_torch_s_and_read_no_operand(method: str) -> None:
 
 @pytest.mark.parametrize("name", FLOATS)
 def test_what_is_said_to_be_its_own_may_be_changed(name: str) -> None:
-    """Every shipped operator: the gradient is the same where a later call negates the result in place."""
+    """Every shipped operator: gradients stay the same if a later call negates the result in place."""
     for instance, typed, given in runs(name):
         needs = [x.is_floating_point() for x in given]
         if instance.whole or not any(needs):
@@ -95,7 +95,7 @@ def compiled(text: str, folder: Path, **choices: Any) -> Path:
 
 
 def by_hand(state: dict[str, Tensor], x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The network in plain torch; statistics of `state` are changed."""
+    """The network in plain torch. Updates the statistics in `state`."""
 
     def norm(x: Tensor, at: str) -> Tensor:
         mean, variance = state[f"{at}.mean"], state[f"{at}.variance"]
@@ -110,8 +110,9 @@ def by_hand(state: dict[str, Tensor], x: Tensor, target: Tensor) -> tuple[Tensor
 
 @pytest.mark.parametrize("recompute", ["none", "all"])
 def test_a_network_is_what_torch_computes(recompute: str, tmp_path: Path) -> None:
-    """Loss, output, gradients and running statistics of some steps, of which each runs forward twice: what the first
-    forward left to the backward pass is as it was.
+    """Loss, output, gradients and running statistics of some steps, each with two forward passes.
+
+    The second forward pass must not change what the first saved for backward.
     """
     out = compiled(NETWORK, tmp_path, recompute=recompute)
     source = torch.Generator().manual_seed(4)
@@ -139,12 +140,13 @@ def test_a_network_is_what_torch_computes(recompute: str, tmp_path: Path) -> Non
                 torch.testing.assert_close(buffer, state[name], rtol=1e-12, atol=1e-12)
         kept = {name for name, buffer in model.named_buffers() if buffer.data_ptr() == places[name]}
         again = {name for name in places if recompute == "all" and name.startswith("layer.")}
-        assert kept == places.keys() - again  # what is run again finds its buffers as they were
+        assert kept == places.keys() - again  # recomputed bodies need the buffers as they were
 
 
 def test_operands_give_their_memory_where_nothing_else_reads_them(tmp_path: Path) -> None:
-    """`x + n` is made in n, whose maker saves it not, as x is what `linear` saves; m is read twice, sigmoid saves its
-    result, and `seen` is an output.
+    """`x + n` is written into n, which its operator does not save; `linear` saves x.
+
+    Three values cannot be overwritten: m is read twice, sigmoid saves its result, and `seen` is an output.
     """
     text = (compiled(NETWORK, tmp_path) / "model.py").read_text()
     assert re.findall(r"\w+\.(?:add|relu|sigmoid)_\(.*?\)", text) == [

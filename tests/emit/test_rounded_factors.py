@@ -1,4 +1,4 @@
-"""TF32 on a CPU against rounding by integer arithmetic in NumPy, and against bounds on rounding errors."""
+"""TF32 emulated on a CPU, against rounding by integer arithmetic in NumPy and against bounds on rounding errors."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from unity_dsl.index.instantiation.instantiate import Shape, instantiate
 Floats = npt.NDArray[np.float32]
 LIBRARY = load_library()
 SUMMED = 2.0**-20
-"""Of the sum of the magnitudes of up to 100 terms: what float32 loses by adding them up in any order."""
+"""Bound on float32's summation error for up to 100 terms in any order, relative to the sum of their magnitudes."""
 
 
 def to_bits(x: Floats, kept: int) -> Floats:
-    """The nearest numbers with so many explicit bits of mantissa, ties away from zero: sign and magnitude apart."""
+    """Rounds to `kept` explicit mantissa bits, ties away from zero, with sign and magnitude separate."""
     whole = np.ascontiguousarray(x).view(np.uint32).astype(np.int64)
     sign, magnitude = whole & 0x80000000, whole & 0x7FFFFFFF
     step = 1 << (23 - kept)
@@ -38,7 +38,7 @@ def to_tf32(x: Floats) -> Floats:
 
 
 def test_every_pattern_of_bits_is_rounded_as_by_integers() -> None:
-    """Subnormal numbers, infinities and NaN, and ties of both signs are among them."""
+    """Includes subnormal numbers, infinities, NaN, and ties of both signs."""
     source = np.random.default_rng(0)
     bits = source.integers(0, 2**32, 100_000, dtype=np.uint64).astype(np.uint32)
     ties = (bits & np.uint32(0xFFFFE000)) | np.uint32(0x1000)
@@ -69,7 +69,7 @@ PRODUCTS: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] =
 
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_have_rounded_factors_and_results_that_are_not(name: str) -> None:
-    """Forward and backward, against float64 products of factors that NumPy rounds; a bias is no factor."""
+    """Forward and backward, against float64 products of factors rounded in NumPy. A bias is no factor."""
     call, shapes = PRODUCTS[name]
     given = [drawn(*shape) for shape in shapes]
     tensors = [torch.from_numpy(x).requires_grad_() for x in given]
@@ -79,7 +79,7 @@ def test_products_have_rounded_factors_and_results_that_are_not(name: str) -> No
         made.backward(weight)
 
     def exact(*factors: bool) -> tuple[Tensor, list[Tensor]]:
-        """In float64, with these factors as they come, or rounded."""
+        """Result and gradients in float64, with each factor rounded if its flag in `factors` is set."""
         leaves = [
             torch.from_numpy(to_tf32(x) if narrow else x).double().requires_grad_()
             for x, narrow in zip(given, factors, strict=False)
@@ -97,7 +97,7 @@ def test_products_have_rounded_factors_and_results_that_are_not(name: str) -> No
 
 
 def test_all_else_is_as_it_was() -> None:
-    """Depthwise convolutions too, which torch multiplies in kernels of its own."""
+    """Depthwise convolutions are unchanged too: torch computes them in separate kernels."""
     x, image, kernel = (torch.from_numpy(drawn(*shape)) for shape in ((4, 16), (2, 3, 6, 6), (6, 1, 3, 3)))
 
     def depthwise(x: Tensor, k: Tensor) -> Tensor:
@@ -113,7 +113,7 @@ def test_all_else_is_as_it_was() -> None:
 
 
 def bounds(operator: str, given: list[Floats], attributes: dict[str, Any]) -> Bounded:
-    """Of the result in any order of summation in float32, whose factors are rounded to TF32."""
+    """Bounds the result with TF32 factors and float32 summation in any order."""
     instance = instantiate(LIBRARY.operators[operator], [Shape(x.shape) for x in given], attributes)
     wide = [x.astype(np.float64) for x in given]
     inputs = {
@@ -137,15 +137,16 @@ def bounds(operator: str, given: list[Floats], attributes: dict[str, Any]) -> Bo
 def test_a_bound_holds_for_tf32_and_not_for_bf16(
     operator: str, shapes: tuple[tuple[int, ...], ...], attributes: dict[str, Any]
 ) -> None:
-    """The bound is of the worst case. Factors of bf16, 8 times as coarse, exceed it in sums of few terms: in long ones
-    errors of both signs cancel, and no bound of this kind tells them apart.
+    """The bound covers the worst case. bf16 factors, 8 times as coarse, exceed it in sums of few terms.
+
+    In long sums errors of both signs cancel, and no such bound distinguishes the two types.
     """
     given = [drawn(*shape) for shape in shapes]
     call = {"linear": F.linear, "matmul": torch.matmul, "conv2d": F.conv2d}[operator]
     bound = bounds(operator, given, attributes)
 
     def excess(bits: int) -> float:
-        """The largest error, relative to its bound."""
+        """The largest ratio of an error to its bound."""
         made = call(*(torch.from_numpy(to_bits(x, bits)) for x in given)).double().numpy()
         return float(np.max(np.abs(made - bound.value) / bound.error))
 

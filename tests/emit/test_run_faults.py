@@ -1,4 +1,4 @@
-"""Faults of a run in one line each: options, data, the folder of checkpoints, losses that are not finite."""
+"""Faults of a run, each reported in one line: options, data, the checkpoint folder, losses that are not finite."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ model scalars
 
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_inputs_without_dimensions_are_batches_too(tmp_path: Path, split: str) -> None:
-    """Of both splits, also where no input has rows; the accuracy is that of the test split's four batches."""
+    """Both splits, also if no input has rows. The accuracy is that of the test split's four batches."""
     import torch
 
     (tmp_path / "scalars.udl").write_text(SCALARS)
@@ -173,7 +173,7 @@ def own(inputs, seed, step, split):
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(programs: Programs, tmp_path: Path) -> None:
-    """And what it left of the weights is not saved; asked to, the run goes on."""
+    """The resulting weights are not saved. With --allow-nan the run continues."""
     (programs.folder / "hook.py").write_text(HOOK)
     options = ("--data", "hook:broken", "--steps", 4, "--log-file", tmp_path / "log")
     (process,) = start(programs.out(1), 1, *options, "--checkpoint", tmp_path / "saved", "--save-every", 1)
@@ -182,7 +182,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(programs: Programs, tmp_path: Pa
     last = "train.py: rank 0: step 3: the loss is nan; nothing more is saved, --allow-nan goes on"
     assert error.splitlines()[-1] == last and "Traceback" not in error
     assert (tmp_path / "saved" / "latest").read_text() == "step-00000002\n"
-    assert [loss is None for loss in losses(tmp_path / "log")] == [False, False, True]  # JSON has no nan
+    assert [loss is None for loss in losses(tmp_path / "log")] == [False, False, True]  # JSON has no NaN
     train(programs.out(1), 1, *options, "--allow-nan")
     assert len(losses(tmp_path / "log")) == 3 + 4
 
@@ -197,7 +197,9 @@ def test_ranks_that_are_given_different_data_notice_in_the_first_step(programs: 
 
 
 def ended_by_torchrun(processes: list[Started]) -> list[str]:
-    """What ranks print as errors where, as torchrun does, all are ended when the first one has gone, with code 2."""
+    """The standard errors of ranks if all are ended when the first exits, as torchrun does. It must
+    exit with code 2.
+    """
     limit = time.monotonic() + 60
     while all(process.poll() is None for process in processes):
         assert time.monotonic() < limit
@@ -224,7 +226,7 @@ def test_what_ends_all_ranks_is_said_once(programs: Programs, ranks: int, option
 
 
 def test_what_ends_a_rank_is_said_by_itself_where_the_first_one_stays(programs: Programs, tmp_path: Path) -> None:
-    """The first rank waits for the others, of which one does not come."""
+    """Only rank 1 is started, so rank 0 cannot report the error."""
     script = [str(programs.out(2) / "train.py"), "--device", "cpu"]
     environment = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
     process = start_script([*script, "--data", "nowhere"], environment, programs.folder, tmp_path)
@@ -249,7 +251,7 @@ Step = Callable[[int], Path]
 
 @pytest.fixture
 def saved(programs: Programs, tmp_path: Path) -> Any:
-    """checkpoint.py, a model with its optimizer, and a function that saves a step of theirs."""
+    """checkpoint.py, a model with its optimizer, and a function that saves a step of them."""
     import torch
 
     with modules(programs.out(1)) as (_, checkpoint, _):
@@ -275,7 +277,7 @@ def refused(checkpoint: ModuleType, action: Callable[[], object]) -> str:
 
 
 def test_damaged_checkpoints(saved: Any) -> None:
-    """Cut off, exchanged, missing: told in one line, and nothing of the model is changed."""
+    """Truncated, swapped or missing files are reported in one line, and the model stays unchanged."""
     checkpoint, model, save = saved
     first = save(1)
     with_change = next(iter(model.parameters()))
@@ -359,7 +361,7 @@ def test_only_the_last_checkpoints_are_kept(saved: Any) -> None:
     for step in (1, 2, 3, 10):
         folder = save(step, 2).parent
     assert sorted(path.name for path in folder.iterdir()) == ["latest", "step-00000003", "step-00000010"]
-    save(4, 2)  # an earlier step is gone back to: what comes after it stays
+    save(4, 2)  # the run returns to an earlier step, and later checkpoints stay
     assert sorted(path.name for path in folder.glob("step-*")) == ["step-00000003", "step-00000004", "step-00000010"]
     assert checkpoint.find(folder).name == "step-00000004"
     again = save(4, 2)

@@ -1,4 +1,4 @@
-"""Concatenations of concatenations and all slices of a tensor are one call each, and compute what the operators do."""
+"""Nested concatenations, and all slices of a tensor, become one call each and compute the same as the operators."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ model m
 
 
 def test_shared_calls(tmp_path: Path) -> None:
-    """A value that is read twice is no part of another's call, and slices that overlap are calls of their own."""
+    """A value that is read twice is not merged into another call. Overlapping slices are separate calls."""
     plan = batch_plan(model_of(MODEL, LIBRARY), mesh_of(), LIBRARY)
     folder = write(plan, LIBRARY, tmp_path / "program")
     lines = (folder / "model.py").read_text()
@@ -58,7 +58,7 @@ def test_shared_calls(tmp_path: Path) -> None:
 
 
 def test_simulated_calls(tmp_path: Path) -> None:
-    """A step is simulated with as many concatenations as the program has, forward and backward."""
+    """The simulated step has as many concatenations, forward and backward, as the program."""
     plan = batch_plan(model_of(MODEL, LIBRARY), mesh_of(), LIBRARY)
     written = (write(plan, LIBRARY, tmp_path / "program") / "model.py").read_text().count("torch.cat(")
     tasks = step_tasks(plan, load_machine("dgx-h100"), LIBRARY).tasks

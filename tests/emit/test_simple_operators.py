@@ -1,4 +1,4 @@
-"""Where the text of simple operators must be torch's exactly: certainties."""
+"""Conditions under which the text of simple operators must be exactly torch's."""
 
 from __future__ import annotations
 

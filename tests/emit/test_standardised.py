@@ -1,4 +1,4 @@
-"""The emitted function that standardises parts of a tensor, against torch's autograd of the whole in float64."""
+"""The emitted function that standardises a sharded tensor, against torch's autograd of the whole tensor in float64."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> str:
 
 
 def whole(given: list[np.ndarray | None], cotangents: list[np.ndarray | None]) -> list[np.ndarray]:
-    """Results and gradients of the definition on one device."""
+    """Results and gradients of the definition, on one device."""
     import torch
 
     x, gain, bias = (None if a is None else torch.from_numpy(a).double().requires_grad_() for a in given)
@@ -64,7 +64,7 @@ def test_it_is_the_definition(shape: tuple[int, ...], of: str, scaled: bool, pat
     expected = whole([x, gain, bias], cotangents)
     found = [np.concatenate([r["y"] for r in results]), *(results[0][name] for name in ("mean", "variance"))]
     found.append(np.concatenate([r["x"] for r in results]))
-    # Every device has a term of the gradients of gain and bias, which are summed where they are synchronised.
+    # Every device has a partial sum of the gain and bias gradients, which `synchronise` would sum.
     found += [sum(r[name] for r in results) for name in (("gain", "bias") if scaled else ())]
     for mine, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-10, atol=1e-11)
@@ -72,7 +72,9 @@ def test_it_is_the_definition(shape: tuple[int, ...], of: str, scaled: bool, pat
 
 @pytest.mark.parametrize(("mean", "deviation"), [(1e4, 1.0), (1e4, 0.0), (0.0, 0.0), (3.0, 1e-3)])
 def test_far_means_and_constants_in_float32(mean: float, deviation: float, path: str, pool: RankPool) -> None:
-    """As good as torch's own call on one device, which knows the mean to one unit in the last place."""
+    """At most about twice the error of torch's own call on one device, which knows the mean to one unit in the last
+    place.
+    """
     import torch
 
     random = np.random.default_rng(1)
@@ -92,12 +94,14 @@ def test_far_means_and_constants_in_float32(mean: float, deviation: float, path:
 
 
 def test_collectives_kernels_and_what_is_saved(path: str, pool: RankPool) -> None:
-    """One collective each way, and the kernels that are priced. In float64 means are averaged before variances."""
+    """One collective each way, and as many kernels as the price assumes. In float64 means are averaged before
+    variances.
+    """
     x = np.random.default_rng(2).standard_normal((8, 3, 5))
     parts = np.split(x, 4)
     exact = pool.run(ranks.standardising, path, parts, EPS, ranks=4)
     forward, backward = STANDARDISING[0]
     assert exact == [(("all_reduce",) * 2, ("all_reduce",), (forward - 3, backward), [24, 24, 24, 240])] * 4
     found = pool.run(ranks.standardising, path, [part.astype(np.float32) for part in parts], EPS, ranks=4)
-    # The gain, mean and variance in one storage, and what is standardised.
+    # The gain, then mean and variance in one storage, then the standardised operand.
     assert found == [(("all_reduce",), ("all_reduce",), STANDARDISING[0], [12, 24, 120])] * 4

@@ -1,4 +1,4 @@
-"""Templates that are kept compiled, against those that are compiled from their texts."""
+"""Templates from a compiled cache, against templates compiled from their texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unity_dsl.emit.templates import KeptTemplates
 
 
 def rendered(texts: Path) -> tuple[str, bool]:
-    """A template of a folder, and whether it was compiled for that."""
+    """Renders a template of a folder. Says whether the template was compiled for it."""
     compiled = []
 
     class Environment(jinja2.Environment):

@@ -1,4 +1,4 @@
-"""A plan names what it rests on: a theorem for every division, each of them kept or proved."""
+"""A plan lists the theorems it relies on: one for every division, each stored or proved."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_one_device_needs_no_theorem() -> None:
 
 
 def own(body: str) -> tuple[ShardingTheorems, Instance]:
-    """Theorems about an operator of a user's own exponential and logarithm, with facts that are not proved."""
+    """Theorems about an operator that uses a user's exponential and logarithm, with unproved facts."""
     function = "fn own(x)\n  derivative x: own(x)\n  fact own(a + b) == own(a) * own(b)\n  fact own(a) > 0\n"
     function += "  torch: torch.exp(x)\n  numpy: np.exp(x)\n"
     inverse = "fn back(x)\n  derivative x: 1 / x\n  fact back(own(a)) == a\n  torch: torch.log(x)\n  numpy: np.log(x)\n"
@@ -57,7 +57,7 @@ def own(body: str) -> tuple[ShardingTheorems, Instance]:
 
 
 def test_facts_that_theorems_assume_are_listed_with_them() -> None:
-    """The inverse of a function is linear by a fact that is stated, and has a value by another one."""
+    """One stated fact makes the composition with the inverse linear, and another gives it a value."""
     theorems, instance = own("  y[b.., c] = back(own(x[b.., c]))\n")
     (claim, *_) = claims_about(instance, [True], theorems.library).of(Linearly((0,)))
     assert theorems.holds(claim) and set(theorems.assumed(claim)) == {"back(own(a)) == a", "own(a) > 0"}

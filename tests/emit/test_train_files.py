@@ -1,4 +1,4 @@
-"""The training entry: it trains as plain torch would, on any number of ranks, stops cleanly and goes on anywhere."""
+"""train.py trains like plain torch, on any number of ranks, stops cleanly, and resumes on any number of ranks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ model tiny[b = 16, h = 32, p = 0]
 
 
 class Programs:
-    """The model compiled for some ranks, each once."""
+    """Compiles the model once for each number of ranks."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -70,7 +70,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
 
 
 def train(out: Path, ranks: int, *arguments: object) -> str:
-    """Train to the end; what the first rank printed."""
+    """Trains to the end and returns what the first rank printed."""
     processes = start(out, ranks, *arguments)
     texts = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0] * ranks, texts
@@ -91,11 +91,11 @@ RECIPE = (
 
 
 ADAMW = ("--optimizer", "adamw", "--lr", 0.05, "--beta1", 0.7, "--beta2", 0.8, "--eps", 0.01)
-"""In place of what the recipe says."""
+"""Replaces the optimizer options of RECIPE."""
 
 
 def expected_losses(out: Path, adamw: bool = False) -> list[float]:
-    """The same recipe written with torch alone. A bias does not decay, of two dimensions or one."""
+    """The same recipe in plain torch. Biases have no weight decay, whether they have one dimension or two."""
     import torch
     from torch.nn import functional as F
 
@@ -146,7 +146,7 @@ def test_adamw_is_what_torch_alone_would_do(programs: Programs, tmp_path: Path, 
 
 
 def test_training_with_kernels_goes_on_without_them(programs: Programs, tmp_path: Path) -> None:
-    """A checkpoint of AdamW as a kernel is one of torch's AdamW, of more ranks as well."""
+    """A checkpoint of the AdamW kernel can be loaded by torch's AdamW, also on more ranks."""
     log, options = tmp_path / "log", (*RECIPE, *ADAMW, "--checkpoint", tmp_path / "saved")
     train(programs.out(1, TRITON), 1, *options, "--steps", 3, "--schedule", "constant")
     train(programs.out(2), 2, *options, "--steps", 6, "--schedule", "constant", "--resume", "--log-file", log)
@@ -156,7 +156,9 @@ def test_training_with_kernels_goes_on_without_them(programs: Programs, tmp_path
 
 
 def test_where_torch_s_kernel_counts_steps(programs: Programs) -> None:
-    """It reads the number of a parameter's steps where the parameter is; other steps are counted on the CPU."""
+    """torch's fused kernel reads a parameter's step count on the parameter's device. Other step
+    counts are on the CPU.
+    """
     import torch
 
     with modules(programs.out(1)) as (_, checkpoint, _):
@@ -169,7 +171,7 @@ def test_where_torch_s_kernel_counts_steps(programs: Programs) -> None:
 
 
 def test_training_goes_on_with_another_number_of_ranks(programs: Programs, tmp_path: Path) -> None:
-    """Data, dropout, learning rate and the optimizer's state go on: the losses are those of one run."""
+    """Data, dropout, learning rate and optimizer state continue: the losses are those of an uninterrupted run."""
     recipe = ("--lr", 0.01, "--schedule", "linear", "--steps", 8, "--clip", 1, "--seed", 5)
     whole, parted, saved = tmp_path / "whole", tmp_path / "parted", tmp_path / "saved"
     train(programs.out(1, p=0.2), 1, *recipe, "--log-file", whole)
@@ -180,7 +182,7 @@ def test_training_goes_on_with_another_number_of_ranks(programs: Programs, tmp_p
         process.communicate(timeout=120)
     (saved / "latest").write_text("step-00000003\n")
     parted.write_text("".join((tmp_path / "l").read_text().splitlines(keepends=True)[:3]))
-    # The seed is the checkpoint's, whatever the second run is told.
+    # The seed is the checkpoint's, despite the second run's option.
     train(programs.out(1, p=0.2), 1, *recipe, "--seed", 1, "--log-file", parted, "--checkpoint", saved, "--resume")
     assert losses(parted) == pytest.approx(losses(whole), abs=1e-5)
     assert len(losses(whole)) == 8 and sorted(os.listdir(saved)) == [
@@ -247,7 +249,7 @@ def test_digits_are_learnt_from_a_data_function_of_the_users_too(programs: Progr
 
 @contextmanager
 def modules(out: Path) -> Iterator[tuple[ModuleType, ModuleType, ModuleType]]:
-    """data.py, checkpoint.py and train.py of a program, as a part of its package."""
+    """data.py, checkpoint.py and train.py of a program, imported as parts of its package."""
     from importlib import import_module
 
     with load_program(out) as program:
@@ -296,7 +298,9 @@ def test_digits_are_passed_through_whole_and_never_leak(programs: Programs) -> N
 
 
 def test_accuracy_counts_every_row_once(programs: Programs) -> None:
-    """The last, short batch is filled up; a model that is right on the first rows only shows whether copies count."""
+    """The last, short batch is padded with copies. A model that is right only on the first rows
+    shows if copies count.
+    """
     import torch
 
     class Right(torch.nn.Module):
@@ -351,7 +355,7 @@ def test_a_checkpoint_cannot_run_code(programs: Programs, tmp_path: Path, monkey
         def refused(content: object) -> None:
             index.write_bytes(content if isinstance(content, bytes) else pickle.dumps(content))
             files = [path for path in folder.iterdir() if path.name != checkpoint.MANIFEST]
-            sums = {path.name: checkpoint._sum(path) for path in files}  # whoever writes an index writes a manifest
+            sums = {path.name: checkpoint._sum(path) for path in files}  # an attacker also writes the manifest
             (folder / checkpoint.MANIFEST).write_text(json.dumps(sums))
             with pytest.raises(checkpoint.CheckpointError) as caught:
                 checkpoint.load(folder, model, None, optimizer)
@@ -391,7 +395,9 @@ model averages[b = 4, d = 8]
 
 
 def test_buffers_go_on_from_a_checkpoint(tmp_path: Path) -> None:
-    """The loss reads a running mean: a run in two parts has the losses of one. Every accumulated batch updates."""
+    """The loss reads a running mean: a resumed run has the losses of an uninterrupted one. Each accumulated batch
+    updates.
+    """
     (tmp_path / "averages.udl").write_text(AVERAGES)
     request = Request(tmp_path / "averages.udl", devices=1)
     compilation = compile_model(request)
@@ -416,7 +422,7 @@ def torch_double() -> Any:
 
 
 def restore(folder: Path, model: Any) -> None:
-    """The buffers of a checkpoint, read by torch's own reader."""
+    """Loads a checkpoint's buffers with torch's own reader."""
     import torch.distributed.checkpoint as dcp
 
     tensors = {f"buffers.{name}": buffer for name, buffer in model.named_buffers()}

@@ -1,5 +1,5 @@
-"""What a run tells of its speed, traces, compiled steps, data that each rank reads its part of, checkpoints that are
-written beside the training.
+"""Speed reports of a run, traces, compiled steps, data of which each rank reads its part, and
+asynchronous checkpoints.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_speed_and_utilisation(programs: Programs, tmp_path: Path, ranks: int) -> None:
-    """Of the seconds of a step: its 32 samples, and its products of matrices at the peak of all devices of `local`."""
+    """Per second of a step: its 32 samples, and its matrix-product flops relative to the peak of
+    all `local` devices.
+    """
     log = tmp_path / "log"
     options = ("--steps", 7, "--log-every", 3, "--accumulate", 2, "--log-file", log)
     processes = start(programs.out(ranks), ranks, *options)
     shown, *_ = (process.communicate(timeout=120)[1] for process in processes)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, 8))
-    flops = 2 * 2 * 16 * 32 * (2 * 64 + 3 * 10)  # of two batches: x needs no gradient
+    flops = 2 * 2 * 16 * 32 * (2 * 64 + 3 * 10)  # for two batches; x needs no gradient
     for line in lines:
         assert line["samples_per_second"] == pytest.approx(32 / line["seconds"])
         assert line["utilisation"] == pytest.approx(flops / 30e9 / ranks / line["seconds"], rel=1e-5)
@@ -76,7 +78,7 @@ def test_a_trace_needs_eight_steps(programs: Programs, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_compiled_run_is_the_run(programs: Programs, tmp_path: Path, ranks: int) -> None:
-    """As one graph: what would break it is an error."""
+    """The step must compile as one graph: a graph break is an error."""
     plain, compiled = tmp_path / "plain", tmp_path / "compiled"
     train(programs.out(ranks), ranks, *RECIPE, "--log-file", plain)
     train(programs.out(ranks), ranks, *RECIPE, "--log-file", compiled, "--compile", "aot_eager")
@@ -84,7 +86,9 @@ def test_a_compiled_run_is_the_run(programs: Programs, tmp_path: Path, ranks: in
 
 
 def test_the_backward_of_a_compiled_step_has_one_cotangent(programs: Programs) -> None:
-    """That of the loss: of outputs, which a run does not keep, it would read zeros of their size."""
+    """Only the loss has a gradient. For outputs, which a run does not keep, the backward pass would read zeros of their
+    size.
+    """
     import argparse
 
     import torch
@@ -179,7 +183,7 @@ def wrong(inputs, seed, step, split, rows=None):
 
 
 def test_each_rank_reads_its_own_rows(programs: Programs, tmp_path: Path) -> None:
-    """But for the first batch, by which ranks see that they have the same data; the run is that of whole batches."""
+    """Except for the first batch, with which ranks compare their data. The losses are those of whole batches."""
     (programs.folder / "rows.py").write_text(HOOK)
     train(programs.out(2), 2, *RECIPE, "--data", "rows:asked", "--log-file", tmp_path / "log")
     train(programs.out(1), 1, *RECIPE, "--log-file", tmp_path / "one")
@@ -212,7 +216,7 @@ model parted[b = 8, s = 4, d = 4, words = 9]
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
 def test_parts_of_inputs_are_those_of_the_whole_batch(tmp_path: Path, micro_batches: int) -> None:
-    """Along two mesh axes, and for each micro-batch; the losses are those of one device."""
+    """Along two mesh axes, and for each micro-batch. The losses are those of one device."""
     (tmp_path / "parted.udl").write_text(PARTED)
     found = []
     for ranks, mesh, count in ((1, None, 1), (4, (2, 2), micro_batches)):
@@ -236,7 +240,7 @@ def test_parts_of_inputs_are_those_of_the_whole_batch(tmp_path: Path, micro_batc
 def test_training_goes_on_while_a_checkpoint_is_written(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It holds what was stored when it began, and cannot be seen before it is complete."""
+    """It holds the values at its start, and becomes visible only when it is complete."""
     import torch
 
     with modules(programs.out(1)) as (_, checkpoint, entry):
@@ -289,7 +293,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told_when_it_is_waited_for(
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_killed_run_leaves_whole_checkpoints_alone(programs: Programs, tmp_path: Path, ranks: int) -> None:
-    """Killed while it writes one in every step: what has a name is complete, and the run goes on from it."""
+    """Killed while it writes a checkpoint in every step. Every named checkpoint is complete, and the run resumes."""
     saved = tmp_path / "saved"
     options = ("--checkpoint", saved, "--save-every", 1, "--steps", 10**6)
     processes = start(programs.out(ranks), ranks, *options)
@@ -318,7 +322,7 @@ model scalar[b = 4, d = 4]
 
 
 def test_a_parameter_without_dimensions_is_copied_too(tmp_path: Path) -> None:
-    """On two ranks, over the steps that follow."""
+    """On two ranks, while later steps change the parameter."""
     (tmp_path / "scalar.udl").write_text(SCALAR)
     request = Request(tmp_path / "scalar.udl", devices=2, strategy="data_parallel")
     compiled = compile_model(request)

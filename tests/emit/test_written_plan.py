@@ -1,4 +1,4 @@
-"""Plans read from plan.json: the same as those that were written, and nothing else is taken for a plan."""
+"""Plans read from plan.json equal the written plans, and nothing else is accepted as a plan."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def read(out: Path) -> Plan:
 
 
 def rows(graph: PlannedGraph, path: str = "") -> Iterator[object]:
-    """All that a planned graph says, without the places in texts, whose names are shortened in the file."""
+    """All fields of a planned graph except source positions, because the file shortens the names of texts."""
     for name, value in graph.values.items():
         kind = value.value.dtype, value.value.shape, value.value.needs_gradient, value.value.cast_from
         yield path + name, kind, value.produced, value.materialised
@@ -106,7 +106,7 @@ def test_a_plan_in_micro_batches_that_runs_segments_again(tmp_path: Path) -> Non
 
 
 def test_a_plan_that_was_read_takes_as_long(tmp_path: Path) -> None:
-    """On machines of several levels the axes of the mesh have these."""
+    """On machines of several levels, the axes of the mesh keep their levels."""
     given = compiled(tmp_path, "gpt2", "auto", 16, machine="dgx-a100")
     record = load_plan_file(tmp_path)
     found, library = written_plan(record, tmp_path)
@@ -140,7 +140,7 @@ def changed(document: Any, path: tuple[str | int, ...], value: Any) -> Any:
 
 @pytest.mark.parametrize("seed", of_the_day(range(40), 2))
 def test_a_garbled_plan_is_told(tmp_path: Path, seed: int) -> None:
-    """Whatever stands in a place of the graph: a plan is read that can be simulated, or it is refused."""
+    """A value anywhere in the graph is replaced: the plan is read and can be simulated, or it is refused."""
     random, refused = Random(seed), 0
     compiled(tmp_path, random.choice(["mlp", "gpt2", "lstm_lm", "resnext50"]), f"random:{seed}", 4)
     document = json.loads((tmp_path / NAME).read_text())

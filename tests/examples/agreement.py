@@ -1,4 +1,4 @@
-"""The examples beside their reference modules: the same weights and data for both, and how far apart they are."""
+"""The examples against their reference modules: the same weights and data for both, and how far apart they are."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Example:
-    """A model's reference. `count` is the number of parameters at full size; `settings` switch randomness off.
+    """The reference of a model. `count` is the number of parameters at full size; `settings` switch randomness off.
 
-    `buffers` are those of the module by the names of the model's. The small preset has fewer than `largest` parameters.
+    `buffers` maps names of the model's buffers to the module's. The small preset has fewer than `largest` parameters.
     """
 
     module: Callable[[Sizes], nn.Module]
@@ -122,7 +122,7 @@ def sizes_of(model: Model) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Reference:
-    """The same weights, buffers and data for both sides, and what the reference makes of them in float64."""
+    """The same weights, buffers and data for both sides, and the results of the reference in float64."""
 
     model: Model
     weights: dict[str, Tensor]
@@ -139,7 +139,7 @@ class Reference:
 
 
 def run_reference(name: str, library: Library) -> Reference:
-    """The small preset without randomness: normal weights and inputs, integers from their whole range."""
+    """Runs the small preset without randomness: normal weights and inputs, integers from their whole range."""
     example = EXAMPLES[name]
     model = build_example(name, library, example.settings, "small")
     sizes = sizes_of(model)
@@ -173,7 +173,7 @@ def run_reference(name: str, library: Library) -> Reference:
 
 
 def error(found: Tensor, expected: Tensor, floor: float = 0.0) -> float:
-    """The largest difference relative to the largest element, or to `floor` where all are smaller."""
+    """The largest difference relative to the largest element, or to `floor` if that is larger."""
     return ((found - expected).abs().max() / max(expected.abs().max().item(), floor)).item()
 
 

@@ -1,4 +1,4 @@
-"""Which parameter of a reference module a weight of a model is, and the copies between them."""
+"""Which parameter of a reference module corresponds to a weight of a model, and copies between them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Place:
 
 
 Places = Mapping[str, Place]
-"""By the full name of the weight."""
+"""The places, by the full names of the weights."""
 
 
 def copy_into(module: nn.Module, weights: Mapping[str, Tensor], places: Places) -> None:
-    """Give the module the model's weights. Every element of every parameter must be some weight's, and only one's."""
+    """Copies the model's weights into the module. Every element of every parameter must belong to just one weight."""
     parameters = dict(module.named_parameters())
     assert set(weights) == set(places)
     written = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
@@ -41,8 +41,8 @@ def copy_into(module: nn.Module, weights: Mapping[str, Tensor], places: Places) 
 
 
 def gradients(module: nn.Module, weights: Mapping[str, Tensor], places: Places) -> Iterator[tuple[str, Tensor]]:
-    """(name, gradient in the weight's shape) of every weight, after a backward pass of the module; 0 where a block was
-    skipped.
+    """Name and gradient, in the weight's shape, of every weight after a backward pass of the module. The gradient is 0
+    where a block was skipped.
     """
     parameters = dict(module.named_parameters())
     for name, place in places.items():

@@ -20,7 +20,7 @@ def encoder(widths: list[int], bias: bool) -> nn.Sequential:
 
 
 class Candle(nn.Module):
-    """`names` are the encoders: one for each input as the artifact has it, else one for each kind of feature."""
+    """`encoders` has one encoder for each input, as in the artifact, or, if `shared`, one for each kind of feature."""
 
     def __init__(self, sizes: Mapping[str, int], shared: bool) -> None:
         super().__init__()

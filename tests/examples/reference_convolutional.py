@@ -68,7 +68,7 @@ def conv(channels: int, to: int, h: int, w: int) -> nn.Conv2d:
 
 
 class Cell(nn.Module):
-    """Branches of one input, side by side; with `activated`, each convolution has a relu behind it."""
+    """Parallel branches of one input; with `activated`, a relu follows each convolution."""
 
     activated = False
     pool: nn.Module = nn.AvgPool2d(3, 1, 1)

@@ -84,7 +84,7 @@ class D(nn.Module):
 
 
 class Forked(nn.Module):
-    """1 x 3 and 3 x 1 of the same tensor."""
+    """1 x 3 and 3 x 1 convolutions of the same tensor, concatenated."""
 
     def __init__(self, c: int) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class InceptionV3(nn.Module):
         return loss, {"logits": logits}
 
 
-# The convolutions of every block in the order of the text, as the model names them: `y` is the result of a block's own.
+# The convolutions of every block in the order of the text, as the model names them: `y` is a block's own result.
 STEM = ("stem_1.y", "stem_2", "stem_3.y", "stem_4.y", "stem_5")
 BLOCKS = {
     "a": ("a.y", "b_1.y", "b_2", "d_1.y", "d_2.y", "d_3.y", "p.y.y"),
@@ -149,7 +149,7 @@ ORDER = ("a_1", "a_2", "a_3", "b_1", "c_1", "c_2", "c_3", "c_4", "d_1", "e_1", "
 
 
 def units(sizes: Mapping[str, int]) -> dict[str, str]:
-    """The names of every convolution with its norm, in the model and in the module."""
+    """The name in the model and the name in the module of every convolution with its norm."""
     ours = [*STEM, *(f"{block}.{name}" for block in ORDER for name in BLOCKS[block[0]]), "aux.a_1.y", "aux.a_2"]
     with torch.device("meta"):
         module = InceptionV3(sizes)

@@ -15,7 +15,9 @@ BASE = 500_000.0
 
 
 def rotate(x: Tensor) -> Tensor:
-    """The halves of every row are the real and imaginary parts of numbers that turn with the position."""
+    """Rotary positions: the halves of every row are the real and imaginary parts of numbers that rotate with the
+    position.
+    """
     half = x.shape[-1] // 2
     angles = torch.outer(torch.arange(x.shape[-2]), BASE ** (-torch.arange(half, dtype=x.dtype) / half))
     turned = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angles), angles)

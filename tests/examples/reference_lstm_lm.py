@@ -12,7 +12,7 @@ from .correspondence import Place, Places
 
 
 class Layer(nn.LSTM):
-    """A layer that goes on with its state. Its second bias, which only adds to the first, is zero and no parameter."""
+    """A layer that carries its state on. Its second bias, which only adds to the first, is zero and no parameter."""
 
     def __init__(self, b: int, d: int) -> None:
         super().__init__(d, d, batch_first=True)

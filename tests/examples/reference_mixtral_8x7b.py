@@ -24,7 +24,7 @@ def turned(x: Tensor) -> Tensor:
 
 
 class Mixture(nn.Module):
-    """Two experts for each token; an expert takes `capacity` tokens of a sequence, first choices first."""
+    """Two experts for each token. An expert takes `capacity` tokens of a sequence, first choices first."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ class Squeeze(nn.Sequential):
 
 
 class Shrink(nn.Module):
-    """Half the grid: one path has the even positions, the other is shifted by one, zeros beyond the end."""
+    """Halves the grid: one path reads the even positions, the other is shifted by one, with zeros beyond the end."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Normal(nn.Module):
 
 
 class Reduction(nn.Module):
-    """`fit` makes the tensor before the last one fit: nothing, for the first cell."""
+    """A reduction cell. `fit` adapts the tensor before the last one; for the first cell it does nothing."""
 
     def __init__(self, inputs: int, channels: int, f: int, fit: nn.Module) -> None:
         super().__init__()
@@ -94,7 +94,9 @@ class Reduction(nn.Module):
 
 
 class NasnetA(nn.Module):
-    """A cell reads the two made before it; the first of a stack skips what the reduction cell in front of it read."""
+    """A cell reads the two before it. The first cell after a reduction cell reads that cell's prev, not its current
+    input.
+    """
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         super().__init__()
@@ -141,7 +143,7 @@ BRANCHES = {
 
 
 def cells(sizes: Mapping[str, int]) -> Iterator[tuple[str, str, str]]:
-    """The names of every cell in the model, of what makes its prev fit there, and of the cell in the module."""
+    """For every cell: its name in the model, the name of what adapts its prev there, and its name in the module."""
     for name, theirs in zip(REDUCTIONS, ("stem_1", "stem_2", "reductions.0", "reductions.1"), strict=True):
         yield name, f"{name}_prev", theirs
     for stack, name in enumerate(STACKS):

@@ -53,7 +53,7 @@ class DlrmUnity(nn.Module):
 
 
 class Dlrm(nn.Module):
-    """The products of pairs are taken as the authors' own program does it."""
+    """The products of pairs are computed as in the authors' own program."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Dlrm(nn.Module):
 
 
 def _widths(sizes: Mapping[str, int], letter: str) -> list[int]:
-    """h1, h2, … as far as there are any."""
+    """The sizes h1, h2, … (for letter `h`), as far as there are any."""
     return [sizes[f"{letter}{n}"] for n in range(1, 10) if f"{letter}{n}" in sizes]
 
 

@@ -56,7 +56,7 @@ class ResNext50(nn.Module):
 
 
 def units(sizes: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """The names of every convolution with its norm, in the model and in the module."""
+    """The name in the model and the name in the module of every convolution with its norm."""
     yield "stem", "stem"
     for stage in range(4):
         for block in range(sizes[f"blocks_{stage + 1}"]):

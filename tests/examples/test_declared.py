@@ -1,4 +1,4 @@
-"""Every example as its declarations define it, evaluated with NumPy, agrees with an independent module of torch.nn.
+"""Every example, evaluated with NumPy from its declarations, agrees with an independent module of torch.nn.
 
 Dropout is off: its mask is a function of ours, which no module of torch shares.
 """
@@ -58,7 +58,9 @@ def test_presets_have_the_published_number_of_parameters(name: str, preset: str,
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_small_preset_keeps_the_structure(name: str, library: Library) -> None:
-    """The same operators in the same order on the same values; every size can be divided by 4, and there are layers."""
+    """The same operators in the same order on the same values. Sizes are divisible by 4, and there are at least two
+    layers.
+    """
     full, small = build_example(name, library), build_example(name, library, preset="small")
     assert _structure(full) == _structure(small)
     parameters = small.parameters

@@ -20,7 +20,7 @@ from .agreement import path_of
 
 HEADS = ("layer.attn.project_1=S3", "layer.attn.scores=S1")
 WIDE = {"vocabulary": 30_000, "d": 64}
-"""A vocabulary that is worth dividing: otherwise the logits are gathered again for the loss."""
+"""A vocabulary that is worth dividing: otherwise the logits are re-gathered for the loss."""
 
 CASES = [
     ("gpt2", HEADS, {}, {"project", "root_scale", "causal_mask", "softmax", "dropout", "matmul"}),

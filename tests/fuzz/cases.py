@@ -39,7 +39,7 @@ parallel cyclic[p; dim](x: [f.., d, g..]) -> y: [@p, f.., e, g..]
 
 
 def libraries() -> tuple[Library, Library]:
-    """The shipped one, and one with a way to cut tensors that a user declared."""
+    """The shipped library, and one with a way to cut tensors that a user declared."""
     shipped = library_sources()
     return library_of(shipped), library_of([*shipped, CYCLIC])
 
@@ -60,13 +60,13 @@ class Drawn:
 
 
 def random_text(seed: int, case: int) -> tuple[str, Random]:
-    """The text of a case's model, and what its plan is drawn with."""
+    """The text of a case's model, and the generator from which its plan is drawn."""
     rng = Random(f"{seed} {case}")
     return random_model(rng), rng
 
 
 def draw(seed: int, case: int, degrees: Sequence[int], known: tuple[Library, Library]) -> Drawn:
-    """Every fifth case has a user's own cuts too. Raises InputError for a model that is none."""
+    """Draws a case. Every fifth one also has a user's own cuts. Raises InputError for an invalid model."""
     library = known[case % 5 == 4]
     text, rng = random_text(seed, case)
     model = build_model(parse_model(Source("fuzz.udl", text)), library)
@@ -75,7 +75,7 @@ def draw(seed: int, case: int, degrees: Sequence[int], known: tuple[Library, Lib
 
 
 def write(plan: Plan, library: Library, folder: Path, kernels: str = TORCH) -> Path:
-    """The program; a kernel that fails ends the run."""
+    """Writes the program. A kernel that fails ends the run."""
     folder.mkdir(parents=True)
     contractions = ContractionChoice(load_machine("dgx-h100"))
     text = write_down(plan, library, kernels=kernels, contractions=contractions)
@@ -88,6 +88,6 @@ def write(plan: Plan, library: Library, folder: Path, kernels: str = TORCH) -> P
 
 
 def errors_of(drawn: Drawn, program: Path, reference: Path, pool: RankPool) -> tuple[float, Mapping[str, Any]]:
-    """The largest relative error in float64, and all that the comparison found. Raises InputError."""
+    """The largest relative error in float64, and all results of the comparison. Raises InputError."""
     found = compare(program, reference, drawn.plan.mesh.size, pool=pool)
     return max(found["loss_rel_err"], found["grad_rel_err"], found["param_rel_err"]), found

@@ -19,7 +19,7 @@ Values = dict[str, Any]
 
 
 def losses(model: Model, library: Library, program: Path, seed: int = 0) -> tuple[float, float]:
-    """The loss by NumPy, and by the single-device program in `program`, for weights and data drawn from the seed."""
+    """The loss by NumPy and by the single-device program in `program`, for weights and data drawn from the seed."""
     import torch
 
     rng = np.random.default_rng(seed)
@@ -44,7 +44,9 @@ def draw_input(value: Any, rng: np.random.Generator) -> Any:
 
 @dataclass(frozen=True)
 class _Evaluation:
-    """`state`: weights and buffers by full names; `sites`: the number of random sites, by which repeats count on."""
+    """`state`: weights and buffers by full names. `sites`: the number of random sites, by which each iteration's sites
+    advance.
+    """
 
     library: Library
     state: Mapping[str, Any]
@@ -52,7 +54,7 @@ class _Evaluation:
     sites: int
 
     def graph(self, graph: Graph, values: Values, prefix: str, iteration: int) -> Values:
-        """Every value of a graph, repeated parts iteration by iteration."""
+        """Computes every value of a graph, repeated parts iteration by iteration."""
         for stored in (*graph.weights, *graph.buffers):
             values[stored.value.name] = self.state[prefix + stored.value.name]
         for step in graph.steps:
@@ -63,7 +65,7 @@ class _Evaluation:
         return values
 
     def segment(self, segment: Segment, values: Values, prefix: str, before: int) -> None:
-        """`before` iterations went before in other passes of an outer repeat."""
+        """Runs a repeat. `before` is the number of its iterations in earlier passes of an outer repeat."""
         carried = [values[value.name] for value in segment.initial]
         made: list[list[Any]] = [[] for _ in segment.stacked]
         executed = segment.predicate is None or bool(values[segment.predicate.name])

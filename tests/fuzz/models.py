@@ -10,7 +10,7 @@ from random import Random
 Shape = tuple[int, ...]
 SIZES = (2, 4, 4, 8, 3)
 LARGEST = 512
-"""Elements of a tensor: a case must stay a fraction of a second."""
+"""Bound on the elements of a tensor: a case must stay a fraction of a second."""
 
 
 def random_model(rng: Random) -> str:
@@ -24,7 +24,7 @@ def random_model(rng: Random) -> str:
 
 @dataclass
 class _Writer:
-    """The model so far. `tensors` are those a later step may read, `unread` those that nothing has read yet."""
+    """The model so far. `tensors` are those that a later step may read, `unread` those that nothing has read yet."""
 
     rng: Random
     lines: list[str] = field(default_factory=list)
@@ -75,7 +75,7 @@ class _Writer:
     # ------------------------------------------------------------------------------------------ choosing
 
     def tensor(self, least: int = 0, most: int = 4, where: Callable[[Shape], bool] = lambda shape: True) -> str | None:
-        """A tensor of a rank in range, the recent ones more often."""
+        """A tensor with a rank in the given range, recent ones more often; None if there is none."""
         fitting = [n for n, s in self.tensors.items() if least <= len(s) <= most and where(s)]
         if not fitting:
             return None
@@ -288,12 +288,12 @@ def _attention(w: _Writer) -> None:
     if w.rng.random() < 0.5:
         w.line(f"{scores} = causal_mask({scores})")
     weights = w.assign(f"softmax({w.read(scores)})", (batch, rows, rows))
-    del w.tensors[scores]  # minus infinity in any other place would leave nothing to compare
+    del w.tensors[scores]  # minus infinity read anywhere else would leave nothing to compare
     w.assign(f"matmul({w.read(weights)}, {x})", (batch, rows, width))
 
 
 def _repeat(w: _Writer) -> None:
-    """Layers with weights of their own and a residual; perhaps one that they share."""
+    """Layers with their own weights and a residual, and perhaps a weight that they share."""
     x = w.tensor(1, 3)
     if x is None or w.indent != "  ":
         return

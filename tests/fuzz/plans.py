@@ -20,9 +20,9 @@ from unity_dsl.search.strategies.random import random, role_names
 def random_plan(
     model: Model, mesh: Mesh, library: Library, rng: Random, restriction: Restriction | None = None
 ) -> Plan:
-    """A plan drawn from all that are legal, the rare roles as often as the common ones.
+    """A plan drawn from all legal ones, rare roles as often as common ones.
 
-    Raises Impossible where a restriction leaves none.
+    Raises Impossible if a restriction leaves none.
     """
     graph = random(model, mesh, library, rng, ShardingTheorems(library), restriction or Restriction())
     return Plan(model, mesh, "fuzz", "random", graph, Cost(), ConversionModel(mesh, load_machine("local"), library))

@@ -57,7 +57,7 @@ LIBRARY = library_with(OPERATORS, HALO, STRIDED)
 
 @cache
 def draw(case: int) -> Plan:
-    """Plans that hold something only: the first such one of the case."""
+    """The first random plan of the case that holds something."""
     model = build_model(parse_model(Source("fuzzed.udl", MODEL)), LIBRARY)
     rng = Random(f"{SEED} {case}")
     degrees = [(2,), (2, 2), (4,)][case % 3]

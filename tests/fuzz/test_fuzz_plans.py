@@ -27,7 +27,7 @@ CASES = int(os.environ.get("UNITY_FUZZ_CASES", "30"))
 SEED = int(os.environ.get("UNITY_FUZZ_SEED", "1"))
 MESHES = ((2, 2), (2,), (4,), (2, 2))
 THREE_AXES = (1000, 1004)
-"""Numbers of cases on 2 x 2 x 2; `bench/check_random.py` checks a hundred."""
+"""Numbers of cases on the mesh 2 x 2 x 2; `bench/check_random.py` checks a hundred."""
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_a_random_plan_equals_its_model(
 
 
 def test_the_cases_reach_every_role_and_every_conversion(known: tuple[Library, Library]) -> None:
-    """Drawn for thirty cases at least: fewer could miss one by chance."""
+    """At least thirty cases are drawn: fewer could miss one by chance."""
     found: Counter[str] = Counter()
     for case in range(max(CASES, 30)):
         found += features(drawn(case, MESHES[case % len(MESHES)], known).plan)

@@ -1,4 +1,4 @@
-"""Random models, changed by random rules, under random legal plans: every program equals the model as it was written.
+"""Random models, rewritten by random rules, under random legal plans: every program equals the model as written.
 
 `UNITY_FUZZ_CASES` and `UNITY_FUZZ_SEED` as for plans; a quarter as many cases are drawn.
 """
@@ -25,7 +25,7 @@ from .test_fuzz_plans import CASES, SEED, write
 
 
 def draw(case: int) -> tuple[str, Model, Model, Random]:
-    """A model's text, the model, and what some rules make of it."""
+    """The text of a model, the model, its rewriting by random rules, and the generator."""
     rng = Random(f"rules {SEED} {case}")
     while True:
         text = random_model(rng)

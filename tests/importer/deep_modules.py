@@ -1,4 +1,4 @@
-"""Modules of many layers: of which a few show what sizes change, and of which they do not; and parts with odd names."""
+"""Modules of many layers, in which a few layers show or do not show what a size changes, and parts with odd names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .modules import Example
 
 
 class DeepLayer(nn.Module):
-    """A layer that knows its number."""
+    """A layer whose function depends on its number."""
 
     def __init__(self, width: int, number: int) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class DeepLayer(nn.Module):
 
 
 class Deep(nn.Module):
-    """Many layers, the eighth of which may do otherwise."""
+    """Many layers, the eighth of which may differ."""
 
     def __init__(self, width: int, layers: int, first: int) -> None:
         super().__init__()
@@ -36,19 +36,19 @@ class Deep(nn.Module):
 
 
 def deep(width: int = 6, layers: int = 10) -> Example:
-    """Ten layers that are alike."""
+    """Ten layers that are equal."""
     torch.manual_seed(0)
     return Deep(width, layers, 1), {"x": torch.randn(4, width), "y": torch.randn(4)}
 
 
 def deep_but_one(width: int = 6, layers: int = 10) -> Example:
-    """Ten layers, the eighth of which does otherwise, which the first ones do not show."""
+    """Ten layers, the eighth of which differs. The first layers do not show this."""
     torch.manual_seed(0)
     return Deep(width, layers, 0), {"x": torch.randn(4, width), "y": torch.randn(4)}
 
 
 class Worded(nn.Module):
-    """A part with a name that is a word of Python."""
+    """A part whose name is a Python keyword."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -23,7 +23,7 @@ def classes(count: int, *shape: int) -> Any:
 
 
 def perceptron(rate: float = 0.2) -> Example:
-    """A sequential model whose dropout has a seed, with examples in order."""
+    """A sequential model whose dropout has a seed, with positional examples."""
     hidden = [layer for _ in range(3) for layer in (layers.Dense(12, "relu"), layers.Dropout(rate, seed=1))]
     model = keras.Sequential([layers.Input((12,)), *hidden, layers.Dense(4)], name="perceptron")
     model.compile(loss=CROSS_ENTROPY(from_logits=True))
@@ -31,7 +31,7 @@ def perceptron(rate: float = 0.2) -> Example:
 
 
 def images() -> Example:
-    """Convolutions with batch norm; probabilities, of which Keras takes the logarithm."""
+    """Convolutions with batch norm; the output is probabilities, of which Keras takes the logarithm."""
     x = given = keras.Input((8, 8, 3))
     for filters, momentum in ((4, 0.99), (6, 0.9)):
         x = layers.Conv2D(filters, 3, padding="same", use_bias=False)(x)
@@ -76,7 +76,7 @@ class Block(layers.Layer):
 
 
 class Reader(keras.Model):
-    """A model in Python, with a list of layers and padding that is masked."""
+    """A subclassed model with a list of layers and a padding mask."""
 
     def __init__(self) -> None:
         super().__init__(name="reader")
@@ -108,7 +108,7 @@ def sequence() -> Example:
 
 
 def several() -> Example:
-    """Two inputs, two outputs, and weights of examples; the first layer is frozen."""
+    """Two inputs, two outputs, and sample weights; the first layer is frozen."""
     first, second = keras.Input((4,), name="first"), keras.Input((3,), name="second")
     frozen = layers.Dense(5, name="frozen")
     h = layers.Concatenate()([frozen(first), layers.LeakyReLU()(layers.Dense(5)(second))])
@@ -121,7 +121,7 @@ def several() -> Example:
 
 
 class Mixed(nn.Module):
-    """A module of torch with a Keras model inside."""
+    """A torch module with a Keras model inside."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -37,7 +37,7 @@ class Layer(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """A causal transformer whose head shares the table of tokens."""
+    """A causal transformer whose head shares the token embedding."""
 
     def __init__(
         self, vocabulary: int = 48, width: int = 32, layers: int = 3, heads: int = 4, length: int = 16
@@ -123,7 +123,7 @@ def gated_model() -> Example:
 
 
 class Encoder(nn.Module):
-    """Masks padding, adds a token in front of patches of images, and keeps the first row."""
+    """Masks padding, puts a token in front of the image patches, and keeps the first row."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -184,7 +184,7 @@ def resnet() -> Example:
 
 
 class TwoLists(nn.Module):
-    """Lists of layers between which the module itself computes; the first layer reads one tensor twice."""
+    """Lists of layers with a computation of the module between them; the first layer reads one tensor twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -206,7 +206,7 @@ def two_lists() -> Example:
 
 
 class HiddenStates(nn.Module):
-    """Returns what every layer leaves."""
+    """Returns the output of every layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -226,7 +226,7 @@ def hidden_states() -> Example:
 
 
 class Words(nn.Module):
-    """Names of the language for modules and inputs."""
+    """Modules and inputs whose names are words of the language."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -263,7 +263,7 @@ def by_hand() -> Example:
 
 
 class UpAndDown(nn.Module):
-    """Convolutions down and up again."""
+    """A strided convolution and a transposed one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -280,7 +280,7 @@ def up_and_down() -> Example:
 
 
 class PlainNorms(nn.Module):
-    """Layer norms without a gain, without a bias, and without both."""
+    """Layer norms without a bias, and without gain and bias."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -297,7 +297,7 @@ def plain_norms() -> Example:
 
 
 class Weighed(nn.Module):
-    """A loss over the positions of a mask."""
+    """A loss over the positions that a mask keeps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -315,7 +315,7 @@ def weighed() -> Example:
 
 
 class Sums(nn.Module):
-    """Sums over a batch, divided by the number of elements and not, of what a frozen layer makes."""
+    """Sums over a batch, one divided by the number of elements and one not, of a frozen layer's result."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -332,7 +332,7 @@ def sums() -> Example:
 
 
 def library_encoder() -> Example:
-    """torch's own encoder, whose inputs are given by place."""
+    """torch's own encoder, whose inputs are positional."""
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
     return OfEncoder(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)), {"x": torch.randn(3, 6, 16)}
@@ -348,7 +348,7 @@ class OfEncoder(nn.Module):
 
 
 class Branching(nn.Module):
-    """Decides by data which way to go."""
+    """Branches depending on data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -365,7 +365,7 @@ def branching() -> Example:
 
 
 class Unusual(nn.Module):
-    """Calls operators that nothing stands for."""
+    """Calls operators without a counterpart."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -409,7 +409,7 @@ def without_tensors() -> Example:
 
 
 class Dropping(nn.Module):
-    """Drops features and probabilities of attention."""
+    """Dropout of features and of attention probabilities."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -430,7 +430,7 @@ CALLS = [0]
 
 
 class Wrong(nn.Module):
-    """Computes something else in every call."""
+    """Computes something different in every call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -447,7 +447,7 @@ def wrong() -> Example:
 
 
 class Tabled(nn.Module):
-    """Multiplies by a table of numbers."""
+    """Multiplies by a constant table."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -470,7 +470,7 @@ def language_model_of(
 
 
 class Perceptron(nn.Module):
-    """Hidden layers of a width, with a chance to drop and, from three layers on, a norm."""
+    """Hidden layers of one width with dropout and, from three layers on, a norm."""
 
     def __init__(self, layers: int, hidden: int, p: float) -> None:
         super().__init__()

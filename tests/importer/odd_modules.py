@@ -1,4 +1,4 @@
-"""Modules that importers have got wrong: what they return, repeat, draw, keep in evaluation mode, or call sizes."""
+"""Modules that importers have got wrong: by what they return, repeat, draw, keep in evaluation mode, or call sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .modules import Example
 
 
 class CountedRows(nn.Module):
-    """Divides by the number of examples of the batch that was captured."""
+    """Divides by one more than the number of examples in the batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ def counted_rows() -> Example:
 
 
 class Diffusion(nn.Module):
-    """Guesses the noise that is added, at a step that is drawn."""
+    """Predicts the noise that is added, at a random step."""
 
     def __init__(self, width: int, steps: int) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def locked_dropout() -> Example:
 
 
 class Penalised(nn.Module):
-    """Returns what is added to the loss before the loss."""
+    """Returns a term of the loss before the loss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ def penalised() -> Example:
 
 
 class Taught(nn.Module):
-    """Learns from a part that stays in evaluation mode."""
+    """Learns from a teacher that stays in evaluation mode."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ def taught() -> Example:
 
 
 class Padded(nn.Module):
-    """Attention over keys that are there."""
+    """Attention with a key padding mask."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ def padded() -> Example:
 
 
 class TwoLayers(nn.Module):
-    """Of any widths, with dropout of channels."""
+    """Two layers of any widths, with dropout of channels."""
 
     def __init__(self, width: int, hidden: int, p: float = 0.0) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ def of_such_names(b: int = 6, rows: int = 5, seed: int = 3, batch: int = 4, loss
 
 
 class SharedLayer(nn.Module):
-    """Calls one layer of a list again and again."""
+    """Calls the only layer of a list repeatedly."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ def shared_layer() -> Example:
 
 
 class Video(nn.Module):
-    """Windows over frames that overlap, and responses divided by those of other channels."""
+    """Overlapping windows over frames, and responses normalised over neighbouring channels."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -173,7 +173,7 @@ def video() -> Example:
 
 
 class Decorrelated(nn.Module):
-    """Features of two views are to be equal, and others than the same one unlike (Zbontar et al. 2021)."""
+    """Equal features of two views should agree, and different features be uncorrelated (Zbontar et al. 2021)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ def decorrelated() -> Example:
 
 
 class Tagged(nn.Module):
-    """Scores of tags along a sequence, one after the other, and of all sequences (Lafferty et al. 2001)."""
+    """Scores of tags along a sequence, computed step by step, against those of all sequences (Lafferty et al. 2001)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -210,7 +210,7 @@ def tagged() -> Example:
 
 
 class Checkpointed(nn.Module):
-    """Parts are recomputed in the backward pass, by both ways that torch has."""
+    """Activation checkpointing of parts, in both variants that torch has."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -251,8 +251,8 @@ def complex_positions() -> Example:
 
 
 class KeptTables(nn.Module):
-    """Cosines and sines of more positions than are read, halved, computed when it is made, and a band of a mask; each
-    layer has tables of its own.
+    """Cosines and sines of half positions, for more positions than are read, computed at construction, and a band mask.
+    Each layer has its own tables.
     """
 
     def __init__(self, positions: int, band: int) -> None:
@@ -289,7 +289,9 @@ def kept_tables(positions: int = 1024, band: int = 9) -> Example:
 
 
 class SlicedTwice(nn.Module):
-    """Takes the same halves twice, squares each, and drops the same elements twice by other numbers."""
+    """Slices the same halves twice, squares one each time, and drops the same elements twice with different random
+    numbers.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -311,7 +313,7 @@ def model() -> Example:
 
 
 class SortedParts(nn.Module):
-    """Sorts, takes medians, the greatest with their places, and the least of all."""
+    """Sorts, takes medians, maxima with their positions, and the minimum of all."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -331,7 +333,7 @@ def sorted_parts() -> Example:
 
 
 class Routed(nn.Module):
-    """Experts of so much capacity, the first tokens of each, by tensors of ones and zeros (Fedus et al. 2022)."""
+    """Experts with a capacity, each for its first tokens, by tensors of ones and zeros (Fedus et al. 2022)."""
 
     def __init__(self, experts: int, capacity: int) -> None:
         super().__init__()
@@ -357,7 +359,7 @@ def routed() -> Example:
 
 
 class PartCalledCode(nn.Module):
-    """The least distance to a row of a table whose name torch's graphs have too."""
+    """The least distance to a row of a table whose name torch's graphs use too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -372,7 +374,7 @@ def part_called_code() -> Example:
 
 
 class Ternary(nn.Module):
-    """Weights of three values and activations of 8 bits, straight through (Ma et al. 2024)."""
+    """Ternary weights and 8-bit activations, with straight-through gradients (Ma et al. 2024)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -404,8 +406,8 @@ class Norm(nn.Module):
 
 
 class NormedHeads(nn.Module):
-    """Attention with norms of each head's queries and keys before these turn, and a loss of shifted labels of which
-    some are ignored.
+    """Attention that normalises each head's queries and keys before rotating them, with a loss of shifted labels, some
+    of them ignored.
     """
 
     def __init__(self, vocab: int, dim: int, heads: int) -> None:
@@ -439,7 +441,7 @@ def normed_heads(batch: int = 4, length: int = 12, vocab: int = 32, dim: int = 1
 
 
 class Drawing(nn.Module):
-    """Draws by a distribution, and a category by Gumbel's trick."""
+    """Samples from a distribution, and a category by the Gumbel-softmax trick."""
 
     def __init__(self, *, hard: bool = False) -> None:
         super().__init__()
@@ -460,7 +462,7 @@ def drawing_hard() -> Example:
 
 
 class NormOfGroups(nn.Module):
-    """A norm of each half of the features, whose gain is one for all of them."""
+    """Normalises each half of the features, with one gain vector over all of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -478,7 +480,7 @@ def norm_of_groups() -> Example:
 
 
 class Angles(nn.Module):
-    """Calls functions of torch that the library has no operator for, with a number and of two tensors."""
+    """Calls torch functions without an operator in the library: of one tensor, with a number, and of two tensors."""
 
     def __init__(self) -> None:
         super().__init__()

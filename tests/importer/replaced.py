@@ -1,4 +1,4 @@
-"""Modules whose code nothing captures, with the blocks that stand for them."""
+"""Modules whose code cannot be captured, with the blocks that replace them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .modules import Example
 
 
 class Decay(nn.Module):
-    """States that every position decays and adds to, in a loop that looks at the numbers."""
+    """States that decay at every position and are added to, in a loop that depends on values."""
 
     def __init__(self, width: int, states: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ def decay(module: Decay) -> u.Block:
 
 
 class Decays(nn.Module):
-    """Two of them, of which the second begins with what the first leaves."""
+    """Two modules like `Decay`; the second reads the output of the first."""
 
     def __init__(self, first: nn.Module, second: nn.Module) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def of_class(kind: Callable[[int, int], nn.Module], length: int = 5) -> Example:
 
 
 def variant(function: Callable[[Any], Any], **members: Any) -> type[Decay]:
-    """A class as `Decay`, for which another function is registered."""
+    """A subclass of `Decay` for which another function is registered."""
     kind: type[Decay] = type("Variant", (Decay,), members)
     u.replaces(kind)(function)
     return kind
@@ -93,7 +93,7 @@ def slower() -> Example:
 
 
 class Pairs(nn.Module):
-    """Takes a tuple and numbers of classes, and returns a dict in which not all are tensors."""
+    """Takes a tuple and class indices, and returns a dict in which not all values are tensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ block pairs(pair_0, pair_1, codes, table_weight, shift)
 
 
 class Paired(nn.Module):
-    """Passes a tensor that is repeated along a dimension."""
+    """Passes a tensor that is expanded along a dimension."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ def paired() -> Example:
 
 
 class Router(nn.Module):
-    """Two classes of each place, and their scores."""
+    """The two best classes of each position, and their scores."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ block router[count](x, classes_weight)
 
 
 class Routed(nn.Module):
-    """Reads a table at what a block returns."""
+    """Reads a table at indices that a block returns."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Modules without weights in memory, and what they are imported as."""
+"""Modules without weights in memory, and their import."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FACTORY = f"{modules.__name__}:language_model"
 
 
 def test_matrices_take_no_memory() -> None:
-    """One element each, also of tied ones, with their shapes."""
+    """They take one element each and keep their shapes, also if they are tied."""
     module, _, _ = module_of(FACTORY, weights=False)
     given, _, _ = module_of(FACTORY)
     assert [tuple(weight.shape) for weight in module.parameters()] == [tuple(w.shape) for w in given.parameters()]

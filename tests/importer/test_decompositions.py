@@ -1,4 +1,4 @@
-"""Operators that are written out by others, against torch's own, forwards and backwards; and modules that have them."""
+"""Operators that are decomposed into others, against torch's own, forward and backward, and modules that use them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_is_written_out_is_the_same(operator: Any, shapes: list[tuple[int, 
     given = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
 
     def results(function: Callable[..., Any]) -> list[Tensor]:
-        """Gradients of the first one."""
+        """The results, and the gradients of the first result."""
         found = function(*given, *others)
         made, *more = found if isinstance(found, tuple) else (found,)
         weights = torch.linspace(-1, 1, made.numel(), dtype=torch.float64).reshape(made.shape)
@@ -129,6 +129,6 @@ def test_modules_that_need_it(name: str) -> None:
 
 
 def test_numbers_of_a_batch_are_drawn_below_what_the_module_takes() -> None:
-    """Places in a table that merges two dimensions are larger than the tags that they are computed of."""
+    """Positions in a table that merges two dimensions exceed the tags from which they are computed."""
     found = import_module(f"{odd_modules.__name__}:tagged", "tagged", sizes=False)
     assert '"tags": torch.randint(4, ' in found.files["data.py"] and "int<16>" in found.files["tagged.udl"]

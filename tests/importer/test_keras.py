@@ -1,4 +1,4 @@
-"""Keras models and the models that are imported of them, against Keras itself in float64."""
+"""Keras models and the models imported from them, against Keras itself in float64."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ factories: Any
 
 @pytest.fixture(scope="module", autouse=True)
 def loaded() -> None:
-    """Keras takes seconds to load, which a process that collects tests, and runs others, need not wait for."""
+    """Imports Keras only when a test needs it. This takes seconds, which a process that only collects tests need not
+    spend.
+    """
     global keras, factories
     with torch_for_keras():
         keras = pytest.importorskip("keras", reason="the package keras is not installed")
@@ -46,7 +48,7 @@ def numbered_anew(loaded: None) -> None:
 
 
 class Unrounded(TorchFunctionMode):
-    """Keras makes float32 of float64 with a number of Python, in means and quotients; here it stays float64."""
+    """Keeps float64 where Keras converts to float32, in means and in quotients with a Python number."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = {key: torch.float64 if part is torch.float32 else part for key, part in (kwargs or {}).items()}
@@ -76,7 +78,9 @@ WHAT_THEY_SAY = {
 
 @pytest.mark.parametrize("name", ["perceptron", "images", "transformer"])
 def test_a_step_of_training_is_that_of_keras(name: str, tmp_path: Path, in_double: None) -> None:
-    """Loss, gradients and running statistics by Keras's paths, beside Keras alone in float64; and the text."""
+    """Loss, gradients and running statistics, by Keras's paths, equal those of Keras alone in float64. Checks the text
+    too.
+    """
     found = import_module(FACTORY + name, name, verified=False, sizes=False)
     text, weights = found.files[f"{name}.udl"], json.loads(found.files["weights.json"])
     assert all(words in text for words in WHAT_THEY_SAY[name])
@@ -111,14 +115,14 @@ def test_a_step_of_training_is_that_of_keras(name: str, tmp_path: Path, in_doubl
 
 @pytest.mark.parametrize("name", ["reader", "sequence", "several", "huber", "mixed"])
 def test_a_model_equals_its_keras_model(name: str) -> None:
-    """Loss and gradients in float64, as the command compares them; and the text."""
+    """Loss and gradients in float64, as the command compares them, and the text."""
     found = import_module(FACTORY + name, name, sizes=False)
     assert found.verified is not None and found.verified.loss < 1e-12 and found.verified.gradient < 1e-10
     assert [words for words in WHAT_THEY_SAY[name] if words not in found.files[f"{name}.udl"]] == []
 
 
 def test_its_program_on_two_ranks_equals_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With running statistics over the whole batch, at another size of it than the examples have."""
+    """Running statistics are over the whole batch, whose size differs from that of the examples."""
     out, program = tmp_path / "imported", str(tmp_path / "program")
     assert run(["import", f"{FACTORY}images", "-o", str(out)]) == 0
     assert "from the module in float64" in capsys.readouterr().out
@@ -128,7 +132,7 @@ def test_its_program_on_two_ranks_equals_the_model(tmp_path: Path, capsys: pytes
 
 
 def test_a_keras_model_is_made_parallel() -> None:
-    """It trains as Keras does, and its state has Keras's paths."""
+    """It trains as in Keras, and its state has Keras's paths."""
     model, examples = factories.images()
     plan, parallel = u.parallelize(model, examples, verify=False)
     optimizer = torch.optim.SGD(parallel.parameters(), lr=RATE)
@@ -163,7 +167,7 @@ def test_bad_factories_are_told(name: str, told: str, tmp_path: Path, capsys: py
 
 @pytest.mark.parametrize("fault", ["backend", "package"])
 def test_what_the_environment_lacks_is_told(fault: str, tmp_path: Path) -> None:
-    """Another backend, installed or not, and no Keras at all."""
+    """Another backend is selected, with Keras installed or not, or there is no Keras at all."""
     (tmp_path / "mine.py").write_text("import keras\n\n\ndef factory():\n    return None\n")
     environment = {**os.environ, "KERAS_BACKEND": "numpy" if fault == "backend" else ""}
     if fault == "package":

@@ -1,4 +1,6 @@
-"""Models of transformers as they are, small and untrained, against themselves; programs of them on two ranks."""
+"""Small, untrained models of transformers, imported unchanged and compared with themselves; their programs on two
+ranks.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,7 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any], tuple[str, ...]]] = {
 
 
 def small(case: str, length: int = 8) -> tuple[nn.Module, dict[str, torch.Tensor]]:
-    """A model with its example inputs, of two rows of so many words."""
+    """A model and its example inputs: two rows of `length` words."""
     torch.manual_seed(0)
     kind, settings, _ = CASES[case]
     model = getattr(transformers, kind)
@@ -113,7 +115,7 @@ def imported(case: str, verified: bool = True) -> ImportedModel:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_model_equals_itself(case: str) -> None:
-    """Loss and every gradient in float64, dropout off: else the import refuses. What it is made of is recognised."""
+    """Loss and every gradient are equal in float64 without dropout, else the import refuses. Parts are recognised."""
     found = imported(case)
     assert found.verified is not None and found.verified.ok
     for words in CASES[case][2]:

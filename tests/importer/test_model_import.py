@@ -1,4 +1,4 @@
-"""Modules and the models that are imported of them: losses and gradients are equal, and the text is one to read."""
+"""Modules and the models imported from them: losses and gradients are equal, and the text is readable."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ OTHERS = (
 
 @pytest.mark.parametrize("name", ["language_model", "gated_model", "encoder", "resnet", *OTHERS])
 def test_a_model_equals_its_module(name: str) -> None:
-    """Loss and every gradient in float64, with the module's weights; each weight has its name in the module. Rotary
-    positions are tables of float32 in the module.
+    """Loss and every gradient in float64, with the module's weights. Each weight has its name in the module. Rotary
+    positions are float32 tables in the module.
     """
     found = imported(name)
     most = 1e-6 if name == "gated_model" else 1e-12
@@ -69,7 +69,7 @@ def test_a_model_equals_its_module(name: str) -> None:
 
 
 def test_what_a_module_does_between_layers_belongs_to_them() -> None:
-    """But for a first layer that reads one tensor twice; values that are read later keep layers apart."""
+    """Except for a first layer that reads one tensor twice. Values that are read later keep layers apart."""
     text = imported("two_lists").files["two_lists.udl"]
     assert "repeat 2 as first  #" in text and "repeat 2 as second  #" in text and text.count("linear_bias(") == 3
     assert "repeat" not in imported("hidden_states").files["hidden_states.udl"]
@@ -112,7 +112,7 @@ def test_running_statistics_are_updated() -> None:
 
 
 def test_sums_are_those_of_another_batch_and_frozen_weights_stay(tmp_path: Path) -> None:
-    """Beside the module, on twice the examples."""
+    """Compared with the module on twice the examples."""
     found = imported("sums")
     weights = json.loads(found.files["weights.json"])
     (tmp_path / "sums.udl").write_text(found.files["sums.udl"])
@@ -134,7 +134,7 @@ def prepared(name: str) -> ModuleType:
 
 
 def test_labels_and_masks_are_prepared() -> None:
-    """What is ignored is split from the labels; a padding token has no gradient, where `kept` is 0."""
+    """Ignored positions are split from the labels. A padding token, where `kept` is 0, has no gradient."""
     _, batch = modules.language_model()
     found = prepared("language_model").prepare(batch)
     assert set(found) == {"tokens", "target", "counted"}
@@ -149,7 +149,7 @@ def test_labels_and_masks_are_prepared() -> None:
 def test_an_imported_model_is_compiled_and_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the commands, on two ranks, at another batch than that of the examples."""
+    """The commands run on two ranks, at a batch size other than that of the examples."""
     monkeypatch.chdir(tmp_path)
     assert run(["import", FACTORY + "language_model", "-o", "lm"]) == 0
     assert "from the module in float64" in capsys.readouterr().out
@@ -197,7 +197,7 @@ def test_what_cannot_be_imported_is_told(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """By one diagnostic, and nothing is written."""
+    """There is one diagnostic, and nothing is written."""
     monkeypatch.chdir(tmp_path)
     assert run(["import", factory, "-o", "out"]) == 2
     error = capsys.readouterr().err
@@ -213,7 +213,7 @@ def test_all_missing_operators_are_told_at_once() -> None:
 
 
 def test_tables_are_prepared() -> None:
-    """What the module computes of no input is an input that `prepare` makes, the same for any batch."""
+    """A value that the module computes from no input becomes an input that `prepare` makes, the same for any batch."""
     found = imported("tabled")
     assert found.verified is not None and found.verified.loss < 1e-12
     assert "input table: f32[4]" in found.files["tabled.udl"] and "[b = 2]" in found.files["tabled.udl"]
@@ -223,7 +223,7 @@ def test_tables_are_prepared() -> None:
 
 @pytest.mark.parametrize(("name", "any_batch"), [("encoder", True), ("language_model", True), ("weighed", False)])
 def test_the_batch_is_a_parameter_where_all_is_made_for_any(name: str, any_batch: bool) -> None:
-    """What is prepared of a batch twice is what is prepared of it, twice; a sum over the batch is not."""
+    """Preparing a doubled batch gives each prepared input doubled, unless it contains a sum over the batch."""
     assert (f"\nmodel {name}[b = " in imported(name).files[f"{name}.udl"]) is any_batch
     if any_batch:
         _, batch = getattr(modules, name)()
@@ -233,7 +233,7 @@ def test_the_batch_is_a_parameter_where_all_is_made_for_any(name: str, any_batch
 
 
 def test_a_wrong_gradient_and_a_buffer_that_is_not_updated_are_found(tmp_path: Path) -> None:
-    """Where the loss is the same."""
+    """Both are found although the loss is the same."""
     captured = capture(*(lambda module, inputs: (module, (), inputs))(*modules.resnet()))
     found = imported("resnet")
     path = tmp_path / "resnet.udl"

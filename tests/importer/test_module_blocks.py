@@ -1,4 +1,4 @@
-"""Blocks for similar modules: texts, names of weights, sizes; random trees of modules against torch."""
+"""Blocks for similar modules: their texts, names of weights and sizes; random trees of modules against torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .modules import Example
 
 
 class Unit(nn.Module):
-    """A convolution, its norm and what follows."""
+    """A convolution, its norm, dropout and relu."""
 
     def __init__(self, given: int, made: int, stride: int = 1, drop: float = 0.0) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Unit(nn.Module):
 
 
 class Residual(nn.Module):
-    """Three units around which an input goes, and what the first one makes."""
+    """Three units with a residual connection around them; also returns the result of the first one."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Residual(nn.Module):
 
 
 class Pyramid(nn.Module):
-    """Levels of two widths, one module that is called twice, and a list of layers that are alike."""
+    """Levels of two widths, one module that is called twice, and a list of equal layers."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -83,8 +83,8 @@ def imported(make: Callable[[], Example]) -> ImportedModel:
 
 
 def test_modules_that_do_alike_are_calls_of_one_block() -> None:
-    """A unit stands once, though it has other sizes and strides in places; what is called twice has its weights once,
-    outside of any block.
+    """A unit is written once, though some have other sizes and strides. A module that is called twice has its weights
+    once, outside of any block.
     """
     found = imported(pyramid)
     text = found.files["m.udl"]
@@ -102,7 +102,7 @@ STATES = ("bias", "running_mean", "running_var", "weight")
 
 
 def test_weights_are_named_after_calls() -> None:
-    """Each tensor of the state_dict once, by a name that tells where it is."""
+    """Each tensor of the state_dict has one weight, whose name tells where the tensor is."""
     module, _ = pyramid()
     weights = imported(pyramid).weights
     states = {name for name in module.state_dict() if not name.endswith("num_batches_tracked")}
@@ -116,7 +116,7 @@ def test_weights_are_named_after_calls() -> None:
 
 
 def test_sizes_of_the_factory_are_arguments(here: ModuleType) -> None:
-    """At another width the text is the model of the module of that width."""
+    """At another width, the text gives the model of the module of that width."""
     text = import_module(f"{here.__name__}:pyramid", "m").files["m.udl"]
     assert "out_channels=2 * width" in text and "model m[b = 4, width = 4, size = 8]" in text
     library = library_of(library_sources(()))
@@ -131,7 +131,7 @@ def test_sizes_of_the_factory_are_arguments(here: ModuleType) -> None:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """This module under a name that a command line could have."""
+    """This module, under a name that a command line could contain."""
     module = sys.modules[__name__]
     monkeypatch.setitem(sys.modules, "of_blocks", module)
     monkeypatch.setattr(module, "__name__", "of_blocks")
@@ -139,8 +139,8 @@ def here(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 class Numbered(nn.Module):
-    """Modules whose names begin with digits or underscores, that make tensors of their weights alone, and whose result
-    is an output.
+    """Modules whose names begin with digits or underscores, that compute tensors from their weights alone, and whose
+    result is an output.
     """
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ def test_names_of_modules_that_are_no_names_of_tensors() -> None:
 
 
 def test_initial_numbers_do_not_decide_what_is_alike() -> None:
-    """After training, weights of all modules have other deviations, and biases other means."""
+    """After training, the weights of all modules have other deviations, and biases have other means."""
     module, inputs = pyramid()
     with torch.no_grad():
         for place, weight in enumerate(module.parameters()):
@@ -179,7 +179,7 @@ def test_initial_numbers_do_not_decide_what_is_alike() -> None:
 
 
 class Gated(nn.Module):
-    """A layer that begins closed or open, as it is told, and other weights by depth."""
+    """A layer with a given initial gate and deviation of weights."""
 
     def __init__(self, start: float, std: float) -> None:
         super().__init__()
@@ -206,7 +206,7 @@ ORDINALS = ("one", "two", "three", "four")
 
 
 def test_what_modules_are_told_to_begin_with_is_kept() -> None:
-    """Constants with their signs, and deviations of matrices that differ by more than chance."""
+    """Constants keep their signs, and matrices their deviations if these differ by more than chance."""
     torch.manual_seed(0)
     found = imported_model(Gates(), (), {"x": torch.randn(4, 8), "y": torch.randn(4, 8)}, "m")
     graph = build_model(parse_model(Source("m.udl", found.files["m.udl"])), library_of(library_sources(()))).graph
@@ -220,7 +220,7 @@ def test_what_modules_are_told_to_begin_with_is_kept() -> None:
 
 
 class Tree(nn.Module):
-    """A random module of vectors: children that are trees too, of which some are called twice, and residuals."""
+    """A random module on vectors: its children may be trees too, some are called twice, and there are residuals."""
 
     def __init__(self, source: random.Random, kinds: list[int], width: int, depth: int) -> None:
         super().__init__()
@@ -266,7 +266,7 @@ class Forest(nn.Module):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_random_tree_of_modules_is_its_text(seed: int) -> None:
-    """Loss, gradients and statistics as the import compares them."""
+    """Compares loss, gradients and statistics as the import does."""
     torch.manual_seed(seed)
     module = Forest(random.Random(seed))
     found = imported_model(module, (), {"x": torch.randn(4, 3), "y": torch.randn(4)}, "forest")

@@ -1,4 +1,4 @@
-"""Modules that importers have got wrong, each imported as it is."""
+"""Modules that importers have got wrong, each imported unchanged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def data_of(found: ImportedModel) -> ModuleType:
 
 
 def test_random_numbers_are_drawn_anew_for_every_batch() -> None:
-    """By `prepare`, for any number of examples, and the same of the same seed and step."""
+    """`prepare` draws them for any number of examples. The same seed and step give the same numbers."""
     found = imported("diffusion")
     assert found.verified is not None and found.verified.ok and "[b = 4]" in found.files["diffusion.udl"]
     data = data_of(found)
@@ -53,7 +53,7 @@ def test_what_attacks_have_found(name: str) -> None:
 
 
 def test_every_element_of_a_mask_is_dropped_by_itself() -> None:
-    """Also of one that is made of equal numbers."""
+    """This holds also for a mask that is made of equal numbers."""
     text = imported("locked_dropout").files["locked_dropout.udl"]
     assert "spread(" in text.split("dropout(")[0] and "size=6" in text
 
@@ -65,7 +65,9 @@ def test_the_loss_is_what_the_module_calls_so() -> None:
 
 
 def test_parts_in_evaluation_mode_stay_so() -> None:
-    """Their statistics are not updated, nothing is dropped, and that they do not begin as in the module is told."""
+    """Their statistics are not updated and nothing is dropped. A note says that their initial state differs from the
+    module's.
+    """
     found = imported("taught")
     text = found.files["taught.udl"]
     assert "batch_norm(" not in text and "dropout(" not in text and "update" not in text
@@ -74,7 +76,7 @@ def test_parts_in_evaluation_mode_stay_so() -> None:
 
 
 def test_large_tables_stand_in_a_file_beside_data_py(tmp_path: Path) -> None:
-    """One of each, however many layers have it; `data.py` finds it from any folder."""
+    """There is one file for equal tables, however many layers have them. `data.py` finds it from any folder."""
     found = import_module(f"{odd_modules.__name__}:kept_tables", "m")
     assert found.verified is not None and found.verified.ok
     assert sorted(table.shape for table in found.tables.values()) == [(72, 72), (1024, 4, 2)]
@@ -96,7 +98,7 @@ def test_what_is_computed_twice_of_the_same_is_computed_once_but_what_is_drawn()
 
 
 def test_norms_of_heads_and_what_turns_them_are_recognised_in_any_order_of_dimensions() -> None:
-    """With the parts of a joined weight named after what attention reads, and as many examples as one likes."""
+    """Parts of a joined weight are named after the inputs of attention, and the number of examples is free."""
     text = imported("normed_heads").files["normed_heads.udl"]
     assert "[b = 4]" in text and "target: int<32>[b, 11]" in text and "table" not in text
     assert [text.count(f"{word}(") for word in ("rms_norm", "rope", "causal_attention", "square")] == [2, 2, 1, 0]
@@ -111,7 +113,7 @@ def test_a_gain_behind_a_norm_of_groups_is_none_of_the_norm() -> None:
 
 @pytest.mark.parametrize("name", ["drawing", "drawing_hard"])
 def test_what_distributions_draw_is_drawn_by_prepare(name: str) -> None:
-    """In the comparison both draw the same; else `prepare` draws anew."""
+    """Both sides of the comparison draw the same numbers; otherwise `prepare` draws new ones."""
     found = imported(name)
     assert found.verified is not None and found.verified.gradient < 1e-9
     data, x = data_of(found), torch.zeros(1000, 8)

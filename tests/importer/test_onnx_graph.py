@@ -1,4 +1,4 @@
-"""ONNX files, as models, against the torch modules that do the same."""
+"""ONNX files, as models, against equivalent torch modules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RANDOM = np.random.default_rng(0)
 
 
 def written(path: Path, nodes: Sequence[Any], weights: dict[str, Any], given: Any, left: Any, opset: int = 20) -> Path:
-    """A file with these nodes, which it reads from `given` and leaves in `left`, as names with shapes."""
+    """Writes a file with these nodes. `given` and `left` are its inputs and outputs, as names with shapes."""
     helper, numpy_helper, proto = onnx.helper, onnx.numpy_helper, onnx.TensorProto
     inputs = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in given.items()]
     outputs = [helper.make_tensor_value_info(name, proto.FLOAT, shape) for name, shape in left.items()]
@@ -37,7 +37,7 @@ def normal(*shape: int) -> Any:
 
 
 def perceptron(path: Path) -> Path:
-    """Two layers; the shape of a view is computed by the graph, as exporters write it."""
+    """Two layers; the graph computes the shape of a view, as exporters write it."""
     node = onnx.helper.make_node
     weights = {"first.weight": normal(16, 12), "first.bias": normal(16), "last.weight": normal(16, 4)}
     constants = {"rest": np.array([-1]), "zero": np.array(0), "axes": np.array([0])}
@@ -55,7 +55,7 @@ def perceptron(path: Path) -> Path:
 
 
 def attention(path: Path) -> Path:
-    """Attention as the exporter of torch writes it: the scale on both factors, a table of -inf, a guard."""
+    """Attention as torch's exporter writes it: the scale on both factors, a table of -inf, and a guard against NaN."""
     node, scale = onnx.helper.make_node, np.float32(8**-0.25)
     past = np.where(np.tril(np.ones((6, 6), bool)), 0, -np.inf).astype(np.float32)
     weights = {name: normal(16, 16) for name in ("q.weight", "k.weight", "v.weight")}
@@ -83,7 +83,7 @@ def attention(path: Path) -> Path:
 
 
 def test_a_file_is_the_module_that_it_describes(tmp_path: Path) -> None:
-    """Its outputs and its loss, beside calls of torch with the same weights."""
+    """Compares its outputs and its loss with torch calls on the same weights."""
     module, (x, labels), told = load_onnx(perceptron(tmp_path / "m.onnx"), "cross_entropy", {"n": 5})
     assert x.shape == (5, 3, 4) and told == ""
     states = module.state_dict()
@@ -95,7 +95,7 @@ def test_a_file_is_the_module_that_it_describes(tmp_path: Path) -> None:
 
 
 def test_a_file_becomes_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By the command, verified, with the initializers' names; its program runs on two ranks."""
+    """The command verifies it and keeps the initializers' names; its program runs on two ranks."""
     path = perceptron(tmp_path / "small.onnx")
     out = tmp_path / "imported"
     assert run(["import", str(path), "-o", str(out), "--loss", "cross_entropy", "--size", "n=4"]) == 0

@@ -1,4 +1,4 @@
-"""Every ONNX operator against the cases of the standard: equal, or told as not supported, and never something else."""
+"""Every ONNX operator against the cases of the standard: equal, or reported as not supported, but never wrong."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ KINDS = "fiub"
 """NumPy's kinds of numbers that torch has."""
 RARE = ("uint16", "uint32", "uint64", "bfloat16", "float8", "float16")
 UNLIKE = {"Dropout"}
-"""Operators whose random cases no other implementation makes."""
+"""Operators whose random cases no other implementation reproduces."""
 
 
 def cases() -> list[Any]:
-    """Of one node each, of an operator that is supported."""
+    """The cases of a single node, whose operator is supported."""
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
@@ -33,7 +33,7 @@ def cases() -> list[Any]:
 
 
 def outcome(case: Any) -> str:
-    """What becomes of a case: the first input and those of floats are tensors, as in a model, others constants."""
+    """The outcome of a case. The first input and all float inputs are tensors, as in a model; others are constants."""
     (node,), (inputs, outputs) = case.model.graph.node, case.data_sets[0]
     arrays = [np.asarray(one) for one in inputs]
     if any(one.dtype.kind not in KINDS or str(one.dtype) in RARE for one in (*arrays, *map(np.asarray, outputs))):

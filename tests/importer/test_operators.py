@@ -1,4 +1,4 @@
-"""Operators of torch one by one, in small modules: loss and gradients of what is imported are those of torch."""
+"""Operators of torch one by one, in small modules: loss and gradients of the imported model equal those of torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unity_dsl.syntax.diagnostic import InputError
 
 
 class Applied(nn.Module):
-    """A linear map, a layer or a function, and the mean of squares."""
+    """A linear map, then a layer or a function, then the mean of squares."""
 
     def __init__(self, apply: Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ PLACES: Mapping[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("name", [*NORMS, *POINTWISE, *PLACES])
 def test_a_layer_is_imported(name: str) -> None:
-    """The import compares loss and gradients in float64, and would refuse others."""
+    """The import compares loss and gradients in float64, and would refuse a difference."""
     torch.manual_seed(0)
     apply, shape = {**NORMS, **POINTWISE, **PLACES}[name]
     found = imported_model(Applied(apply, shape), (torch.randn(shape),), {}, "m").verified
@@ -162,7 +162,7 @@ def test_a_loss_is_imported(name: str) -> None:
 
 
 class Given(nn.Module):
-    """A module that returns what a function makes of it and of its inputs."""
+    """Returns the result of a function of the module and its inputs."""
 
     def __init__(self, apply: Callable[..., Tensor], **layers: nn.Module) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ def imported(module: nn.Module, *given: Any, **named: Any) -> ImportedModel:
 
 
 def test_modules_of_tutorials() -> None:
-    """A target mask that a Transformer may look at, distributions that may check, channels dropped, weights normed."""
+    """A target mask that Transformer may inspect, distributions that may validate, channel dropout, and weight norm."""
     transformer = nn.Transformer(16, 2, 1, 1, 32, batch_first=True)
     mask = nn.Transformer.generate_square_subsequent_mask(5)
     imported(
@@ -201,7 +201,7 @@ def test_modules_of_tutorials() -> None:
 
 
 def test_weights_that_no_gradient_reaches_are_buffers() -> None:
-    """As of a generator in the loss of its discriminator."""
+    """An example is a generator in the loss of its discriminator."""
     module = Given(
         lambda own, x: own.b(torch.cat([x, own.a(x).detach()])).square().mean(), a=nn.Linear(4, 4), b=nn.Linear(4, 1)
     )
@@ -217,7 +217,7 @@ def test_inputs_may_be_nested() -> None:
 
 
 def test_parts_of_operators_are_decomposed_as_far_as_it_takes() -> None:
-    """The weights of classes come last, behind what takes several rounds."""
+    """Class weights come last, after parts that take several rounds."""
     reflected = nn.Conv2d(3, 3, 3, padding=1, padding_mode="reflect")
 
     def classified(own: Any, x: Tensor, labels: Tensor) -> Tensor:
@@ -235,7 +235,7 @@ def test_a_module_that_does_not_run_is_told_with_its_line() -> None:
 
 @pytest.mark.parametrize("given", [True, False])
 def test_a_mask_that_selects_is_told(given: bool) -> None:
-    """One of the inputs, or one that is computed."""
+    """The mask is an input, or is computed."""
 
     def selected(own: Any, x: Tensor, kept: Tensor) -> Tensor:
         made = own.a(x)
@@ -248,7 +248,7 @@ def test_a_mask_that_selects_is_told(given: bool) -> None:
 
 
 def test_dropout_of_channels_and_rows() -> None:
-    """Of whole channels, as `row_dropout` of these."""
+    """Dropout of whole channels becomes `row_dropout`."""
 
     def dropped(x: Tensor) -> Tensor:
         kept = torch.empty(x.shape[0], 1, 1, 1).bernoulli_(0.8).div_(0.8)
@@ -259,7 +259,7 @@ def test_dropout_of_channels_and_rows() -> None:
 
 
 def test_rows_may_be_divided_by_their_probability_later() -> None:
-    """A draw of a tensor of one probability, as stochastic depth is written; of several it is told."""
+    """The draw may use a tensor of one probability, as in stochastic depth; several probabilities are refused."""
 
     def dropped(own: Any, x: Tensor) -> Tensor:
         kept = torch.bernoulli(torch.full((x.shape[0], 1), 0.8))
@@ -277,7 +277,7 @@ def test_rows_may_be_divided_by_their_probability_later() -> None:
 
 
 class Attention(nn.Module):
-    """Attention to the keys that a mask of booleans keeps."""
+    """Attention to the keys that a Boolean mask keeps."""
 
     def __init__(self, *shape: int) -> None:
         super().__init__()
@@ -290,7 +290,7 @@ class Attention(nn.Module):
 
 @pytest.mark.parametrize("shape", [(3, 1, 1, 6), (1, 1, 6, 6), (3, 1, 6, 6)], ids=str)
 def test_masks_that_broadcast(shape: tuple[int, ...]) -> None:
-    """Of keys alone, the same for all examples, or of each pair: every query keeps its first key."""
+    """The mask is of keys alone, the same for all examples, or of each pair; every query keeps its first key."""
     seen = torch.rand(shape, generator=torch.Generator().manual_seed(0)) < 0.5
     seen[..., 0] = True
     found = imported_model(Attention(*shape), (torch.randn(3, 6, 8), seen), {}, "m").verified

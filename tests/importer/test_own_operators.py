@@ -46,7 +46,7 @@ def test_what_lacks_is_told_with_a_way_to_declare_it() -> None:
 def test_a_file_of_operators_gives_the_counterparts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Loss and gradients are the module's, one's own operator comes before a decomposition, and two ranks agree."""
+    """Loss and gradients equal the module's, a user's operator precedes a decomposition, and two ranks agree."""
     monkeypatch.chdir(tmp_path)
     Path("own.uop").write_text(OWN)
     assert run(["import", FACTORY, "-o", "made", "--ops", "own.uop"]) == 0

@@ -1,4 +1,4 @@
-"""Modules that a block of the language replaces: equal to the modules, or told why not."""
+"""Modules that a block of the language replaces: equal to the modules, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def imported(example: tuple[nn.Module, dict[str, Any]], verified: bool = True) -
 
 @pytest.mark.parametrize("name", ["decays", "paired", "routed"])
 def test_a_block_stands_for_a_module(name: str) -> None:
-    """Loss and gradients are those of the module's own code, to the rounding of float64."""
+    """Loss and gradients equal those of the module's own code, to the rounding of float64."""
     found = imported(getattr(replaced, name)()).verified
     assert found is not None and found.loss < 1e-12 and found.gradient < 1e-12
 
@@ -40,7 +40,7 @@ def test_the_text_does_not_grow_with_the_sequence() -> None:
 def test_a_wrong_block_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the comparison; nothing is written."""
+    """The comparison finds it, and nothing is written."""
     monkeypatch.chdir(tmp_path)
     assert run(["import", f"{replaced.__name__}:slower", "-o", "out", "--no-sizes"]) == 2
     error = capsys.readouterr().err
@@ -64,7 +64,7 @@ u.replaces(Counting)(replaced.decay)
 
 
 def block(before: str, after: str) -> Callable[[Any], u.Block]:
-    """A function that gives the block with something else in it."""
+    """A function that gives the block with `before` replaced by `after`."""
     assert before in TEXT
     return lambda module: u.Block(TEXT.replace(before, after), n=module.states)
 
@@ -102,7 +102,7 @@ def test_a_fault_is_told(name: str) -> None:
 
 
 def test_a_module_that_updates_a_buffer_is_refused() -> None:
-    """Its buffers are then as they were."""
+    """Its buffers keep their values."""
     module, batch = of_class(Counting)
     with pytest.raises(InputError, match=r"E612.* updates its buffer `calls`"):
         imported((module, batch))
@@ -118,7 +118,7 @@ def test_blocks_of_one_name_are_told_apart() -> None:
 
 
 class Own(Decay):
-    """Has a forward of its own, which can be captured."""
+    """Has its own forward, which can be captured."""
 
     def forward(self, x: Tensor, input: Tensor, kept: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return self.out(x * input) * kept[..., None], x
@@ -130,7 +130,7 @@ def test_a_subclass_with_a_forward_of_its_own_is_not_replaced() -> None:
 
 
 def test_modules_without_weights_are_replaced() -> None:
-    """By a run of shapes; one that looks at numbers is told, as there are none."""
+    """They are captured from shapes alone. A module that depends on values is refused, as there are none."""
     whole, light = (
         import_module(f"{replaced.__name__}:paired", "m", verified=False, weights=given) for given in (True, False)
     )

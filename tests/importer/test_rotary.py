@@ -1,4 +1,4 @@
-"""Rotary positions in every form in which modules write them, against those modules; and what only looks like them."""
+"""Rotary positions in every form in which modules write them, against these modules, and what only resembles them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unity_dsl.importer.model_import import imported_model
 
 
 class Attention(nn.Module):
-    """Attention of 4 heads of 8, whose queries and keys a function of tables [positions, 4] turns."""
+    """Attention with 4 heads of 8. The function `turn` rotates queries and keys by tables [positions, 4]."""
 
     def __init__(self, turn: Callable[[Tensor, Tensor, Tensor], Tensor], sign: float = 1.0, start: int = 0) -> None:
         super().__init__()
@@ -34,14 +34,14 @@ class Attention(nn.Module):
 
 
 def as_complex(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """As Llama was published."""
+    """As in the published Llama."""
     table = torch.view_as_complex(torch.stack([cosines, sines], -1))
     pairs: Any = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * table[None, :, None, :]).flatten(3).type_as(x)
 
 
 def every_two(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """As GPT-J."""
+    """As in GPT-J."""
     cosines, sines = (table.repeat_interleave(2, -1)[None, :, None, :] for table in (cosines, sines))
     turned = torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
     return x * cosines + turned * sines
@@ -54,7 +54,7 @@ def of_pairs(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
 
 
 def from_pairs_to_halves(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """As DeepSeek-V3."""
+    """As in DeepSeek-V3."""
     one, two = x.reshape(*x.shape[:-1], -1, 2).unbind(-1)
     cosines, sines = cosines[None, :, None, :], sines[None, :, None, :]
     return torch.cat([one * cosines - two * sines, two * cosines + one * sines], -1)
@@ -67,7 +67,7 @@ def of_two_halves(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
 
 
 def with_turned_half(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """As Llama in transformers, but heads before positions."""
+    """As in Llama of transformers, but with heads before positions."""
     cosines, sines = (torch.cat([table, table], -1)[None, None] for table in (cosines, sines))
     x = x.transpose(1, 2)
     one, two = x.chunk(2, -1)
@@ -93,7 +93,7 @@ def test_rotary_positions_are_recognised(turn: Callable[[Tensor, Tensor, Tensor]
 @pytest.mark.parametrize("turn", FORMS, ids=[form.__name__ for form in FORMS])
 @pytest.mark.parametrize("tables", [{"sign": -1.0}, {"start": 1}])
 def test_other_tables_stay(turn: Callable[[Tensor, Tensor, Tensor], Tensor], tables: dict[str, Any]) -> None:
-    """Turned the other way, or from the second position on: a model equal to its module, with its tables."""
+    """Tables turn the other way, or start at the second position. The model equals its module and keeps the tables."""
     text = text_of(Attention(turn, **tables))
     assert "rope(" not in text and "input table" in text
 
@@ -115,6 +115,6 @@ def of_other_halves(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("turn", [swapped, added, of_other_halves])
 def test_what_looks_like_them_stays(turn: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
-    """Cosines for sines, another sum, halves in the other order: equal to the module, whatever is recognised."""
+    """Exchanged cosines and sines, another sum, halves in the other order: the model equals the module in any case."""
     text = text_of(Attention(turn))
     assert turn is of_other_halves or "rope(" not in text

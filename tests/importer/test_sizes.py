@@ -1,4 +1,4 @@
-"""Sizes of imported models are parameters: at other sizes the model is the one that is imported there."""
+"""Sizes of imported models are parameters: at other sizes, the model equals the one imported there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FACTORY, ODD, DEEP = (f"{one.__name__}:" for one in (modules, odd_modules, deep_
 
 
 def graph(found: ImportedModel, name: str, settings: Mapping[str, float]) -> object:
-    """What the model at these settings computes, as a tree of names and shapes."""
+    """The graph of the model at these settings, as a tree of names and shapes."""
     source = Source(f"{name}.udl", found.files[f"{name}.udl"])
     return tree(build_model(parse_model(source), library_of(library_sources(())), dict(settings)).graph)
 
@@ -68,7 +68,7 @@ def test_a_model_at_other_sizes_is_the_one_imported_there(
 
 
 def test_sizes_of_many_layers_are_found_with_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One module is captured whole; where its first layers do not show what all do, every one is."""
+    """One module is captured whole, others with few layers. If few do not represent all, half as many are tried."""
     captured = list[int]()
 
     def counted(module: Any, *given: Any) -> Captured:
@@ -93,7 +93,7 @@ def test_what_changes_the_model_is_told() -> None:
 
 
 def test_lengths_of_inputs_are_sizes() -> None:
-    """Those that no keyword says, and `prepare` takes other lengths too."""
+    """Lengths that no keyword gives become sizes, and `prepare` takes other lengths too."""
     found = import_module(FACTORY + "language_model", "language_model")
     assert "model language_model[b = 2, s = 8]" in found.files["language_model.udl"]
     names: dict[str, object] = {}
@@ -103,7 +103,7 @@ def test_lengths_of_inputs_are_sizes() -> None:
 
 
 def test_formulas_are_found() -> None:
-    """Random ones, of their values where one size changes at a time; each has a text that gives its value."""
+    """Finds random formulas from their values as one size changes at a time. The text of each gives its value."""
     seed = random.randrange(1 << 30)
     print("seed", seed)
     draw = random.Random(seed)
@@ -133,7 +133,7 @@ def test_formulas_are_found() -> None:
 
 
 def test_a_sum_of_products_is_no_formula() -> None:
-    """As of a fused projection of heads that share keys: (heads + 2 * shared) * size."""
+    """A fused projection of heads with shared keys is such a sum: (heads + 2 * shared) * size."""
     at, moved = {"heads": 8, "shared": 2}, {"heads": 16, "shared": 4}
     assert formula_of(12 * 16, {"heads": (16 + 4) * 8, "shared": 16 * 16}, at, moved) is None
 
@@ -151,7 +151,7 @@ def test_a_formula_of_one_size_is_tried_at_a_third() -> None:
 
 
 def test_names_that_a_model_or_its_data_have_are_sizes_under_another() -> None:
-    """Here the batch is no parameter, as the module divides by it."""
+    """The batch is no parameter here, as the module divides by it."""
     found = import_module(ODD + "of_such_names", "m")
     assert found.verified is not None and found.verified.ok
     assert {"b_size", "p"} <= set(found.sizes.known) | set(found.sizes.fixed)

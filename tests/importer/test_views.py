@@ -1,4 +1,4 @@
-"""Arrangements of axes against torch: what a view shows, and how it is written."""
+"""Arrangements of axes against torch: the elements of a view, and its text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..sampling import SAMPLE
 
 
 def shown(view: View, tensor: Tensor) -> Tensor:
-    """The elements of a value as a view shows them, by torch."""
+    """The elements of a value as a view shows them, computed by torch."""
     axes = [axis for dim in view.base for axis in dim]
     seen = [axis for dim in view.dims for axis in dim]
     split = tensor.reshape([axis.size for axis in axes])
@@ -28,7 +28,7 @@ def shown(view: View, tensor: Tensor) -> Tensor:
 
 
 def changed(view: View, tensor: Tensor, random: Random) -> tuple[View, Tensor]:
-    """Another arrangement, and what torch makes of the tensor."""
+    """A random change of the arrangement, and the same change of the tensor by torch."""
     kind, rank = random.choice(("permute", "reshape", "unsqueeze", "expand")), tensor.dim()
     if kind == "permute":
         order = random.sample(range(rank), rank)

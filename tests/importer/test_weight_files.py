@@ -1,4 +1,4 @@
-"""Files of safetensors: a program begins with a module's weights and exports its own for the module to load."""
+"""safetensors files: a program starts from a module's weights and exports its own for the module to load."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ FACTORY = f"{modules.__name__}:language_model"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An imported model, its programs for one and two ranks, and files of a module's weights. Of tied weights the files
-    have one, as libraries write them.
+    """An imported model, its programs for one and two ranks, and files of a module's weights. The files hold one of two
+    tied weights, as libraries write them.
     """
     path = tmp_path_factory.mktemp("weights")
     assert run(["import", FACTORY, "-o", str(path / "lm"), "--no-sizes"]) == 0
@@ -52,7 +52,9 @@ def trained(folder: Path, ranks: int, *arguments: object) -> tuple[list[int | No
 
 
 def test_weights_come_from_files_and_go_to_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trained on two ranks meanwhile, as torch trains the module. Exported weights begin another run, on one rank."""
+    """Training on two ranks in between equals that of the module in torch. A run on one rank starts from the exported
+    weights.
+    """
     monkeypatch.setenv("PYTHONPATH", f"{folder}:{Path.cwd()}")
     recipe = ("--steps", 3, "--optimizer", "sgd", "--lr", 0.3, "--seed", 2)
     codes, out, err = trained(folder, 2, "--init", folder / "given", "--export", folder / "trained", *recipe)

@@ -1,4 +1,4 @@
-"""Maps whose results are sliced become one for each slice: which do, and that they are the module still."""
+"""Linear maps whose results are sliced become one map for each slice: which do, and that they equal the module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import modules
 
 
 class Sliced(nn.Module):
-    """What a function makes of the 24 rows of an affine map."""
+    """Applies a function to an affine map with 24 rows."""
 
     def __init__(self, function: Callable[[nn.Linear, Tensor], Tensor], *, bias: bool = True) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ def of_unequal_parts(way: nn.Linear, x: Tensor) -> Tensor:
 
 
 def of_a_leading_axis(way: nn.Linear, x: Tensor) -> Tensor:
-    """As libraries divide queries, keys and values: in front, as an axis that is indexed."""
+    """Divides queries, keys and values as libraries do: along a leading axis that is indexed."""
     q, k, v = way(x).view(*x.shape[:-1], 3, 8).permute(2, 0, 1, 3)
     return (q * k - v)[..., :6]
 
@@ -101,7 +101,7 @@ def test_a_weight_stays_whole_where_its_rows_are_not_read_apart(
 
 
 def test_names_of_parts_are_found_where_values_are_read_again_and_again() -> None:
-    """Each of 40 steps reads twice what the one before has made: there are 2^40 ways through them."""
+    """Each of 40 steps reads the previous value twice: there are 2^40 paths through them."""
 
     def folded(way: nn.Linear, x: Tensor) -> Tensor:
         first, second = way(x).chunk(2, -1)
@@ -136,7 +136,7 @@ def test_a_parallel_module_has_the_states_of_its_module() -> None:
 
 
 class Experts(nn.Module):
-    """Experts of which tokens choose one, whose first matrices are a table as well."""
+    """Experts, one of which each token chooses. `ReadTwice` also reads their first matrices whole."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ def lstm_cell(random: Random) -> Case:
     shape, (d,) = any_shape(random), sizes(random, 1)
 
     def reference(z: torch.Tensor, c: torch.Tensor) -> Tensors:
-        """torch's own cell: its weights are 0, and the sums of its gates the bias z."""
+        """torch's own cell with weights of 0; the bias is z, the sums of the gates."""
         rows = []
         for gates, state in zip(z.reshape(-1, 4, d), c.reshape(-1, d), strict=True):
             zeros = (gates.new_zeros(4 * d, 1), gates.new_zeros(4 * d, d), gates.flatten(), gates.new_zeros(4 * d))
@@ -24,14 +24,14 @@ def lstm_cell(random: Random) -> Case:
 
 
 def attention(kind: str) -> Callable[[Random], Case]:
-    """`causal`, `masked`, `padded` or `full`, against matrix products and a softmax that are written out."""
+    """`causal`, `masked`, `padded` or `full` attention, against explicit matrix products and a softmax."""
 
     def made(random: Random) -> Case:
         b, heads, groups, s, t, k, v = sizes(random, 7)
         seen = random.integers(0, 2, (b, s, t))
         seen[..., 0] = 1  # at least one key for every query
         mask = torch.as_tensor(seen)
-        padding = torch.as_tensor(random.integers(0, 2, (b, t)))  # all of it is allowed
+        padding = torch.as_tensor(random.integers(0, 2, (b, t)))  # all keys may be padding
         everything = torch.ones(s, t)
         keep = {"causal": everything.tril(), "masked": mask[:, None]}.get(kind, everything)
 
@@ -54,7 +54,7 @@ def attention(kind: str) -> Callable[[Random], Case]:
 
 
 def window_attention(random: Random) -> Case:
-    """Against products and a softmax over the keys that are in the window."""
+    """Sliding-window attention, against explicit products and a softmax over the keys in the window."""
     b, heads, groups, s, k, v = sizes(random, 6)
     window = int(random.integers(1, 5))
     keep = torch.ones(s, s).tril().triu(1 - window)
@@ -83,7 +83,7 @@ def gru_cell(random: Random) -> Case:
     shape, (d,) = any_shape(random), sizes(random, 1)
 
     def reference(x: torch.Tensor, u: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
-        """torch's own cell: its weights are 0, and the sums of its gates the biases."""
+        """torch's own cell with weights of 0; the biases are the sums of the gates."""
         rows = []
         for own, given, state in zip(x.reshape(-1, 3 * d), u.reshape(-1, 3 * d), h.reshape(-1, d), strict=True):
             zeros = own.new_zeros(1, 1), state[None], own.new_zeros(3 * d, 1), own.new_zeros(3 * d, d)

@@ -52,9 +52,9 @@ ARITHMETIC: Mapping[str, Callable[..., Any]] = {
 
 
 def exact(expr: Expr, names: Mapping[str, Any], functions: Mapping[str, FunctionDecl]) -> Any:
-    """An expression in mpmath's precision. Raises ZeroDivisionError and ValueError where it has no value.
+    """Evaluates an expression in mpmath's precision. Raises ZeroDivisionError and ValueError where it has no value.
 
-    What is complex has no real value. OverflowError is raised where an exponential is too large to be worked with.
+    A complex number is no real value. Raises OverflowError where an exponential is too large to be worked with.
     """
     match expr:
         case Number(value):

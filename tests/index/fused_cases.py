@@ -1,4 +1,4 @@
-"""Operators of `ops/fused.uop` and `nll`, by the calls of torch that each of them stands for."""
+"""Cases of the operators of `ops/fused.uop` and of `nll`, against the torch calls that each replaces."""
 
 from __future__ import annotations
 
@@ -78,4 +78,4 @@ FUSED_CASES: dict[str, Callable[[Random], Case]] = {
     "nll": nll,
 }
 FUSED_BY_STATEMENTS = FUSED_CASES.keys() - {"nll"}
-"""Those without a native line."""
+"""The fused operators without a native line."""

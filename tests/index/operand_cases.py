@@ -1,4 +1,4 @@
-"""What a test calls an operator with, and what torch makes of it."""
+"""Operands with which a test calls an operator, and the result of torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Tensors = list[torch.Tensor]
 
 @dataclass
 class Case:
-    """Operands of one call, and what torch makes of them. `ranges` are the bounds of integer operands, by position."""
+    """Operands of one call, and the torch reference. `ranges` are the bounds of integer operands, by position."""
 
     inputs: Tensors
     reference: Callable[..., torch.Tensor | Tensors]
@@ -48,7 +48,7 @@ def unary(reference: Callable[..., torch.Tensor], **attributes: float) -> Callab
 
 
 def broadcast_shapes(random: Random, count: int) -> list[list[int]]:
-    """Shapes that broadcast: of one shape the last dimensions, some of them 1."""
+    """Shapes that broadcast: the last dimensions of one shape, some of them replaced by 1."""
     full = any_shape(random)
     shapes = []
     for _ in range(count):

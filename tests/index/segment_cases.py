@@ -1,4 +1,6 @@
-"""Operators of segments, whose members data choose, beside dense ones in torch: of all pairs of segment and entry."""
+"""Cases of segment operators, whose members depend on data, against dense torch references over all pairs of segment
+and entry.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ class Integers:
 
 @dataclass(frozen=True)
 class Segments:
-    """An operator's operands, floats by their shapes, and the same in torch. `dense` is the size of what pairs have."""
+    """An operator's operands (floats by their shapes), and the same in torch. `dense` is the size over all pairs."""
 
     operands: tuple[tuple[int, ...] | Integers, ...]
     reference: Callable[..., Tensor]
@@ -72,12 +74,12 @@ class Segments:
 
 
 def members(to: Tensor, count: int) -> Tensor:
-    """Whether an entry is of a segment: [..., segments, entries]."""
+    """Whether each entry belongs to each segment: [..., segments, entries]."""
     return to[..., None, :] == torch.arange(count)[:, None]
 
 
 def greatest(x: Tensor, of: Tensor, fill: float = 0.0) -> Tensor:
-    """The greatest of the members' rows [..., e, h], with the gradient in equal shares: [..., v, h]."""
+    """The maximum of each segment's rows of x [..., e, h], as [..., v, h]. Equal maxima share the gradient equally."""
     found = torch.where(of[..., None], x[..., None, :, :], -inf).amax(-2)
     return torch.where(found > -inf, found, fill)
 

@@ -1,4 +1,4 @@
-"""Cases of operators that pick, order and place elements, and of mixtures of experts."""
+"""Cases of operators that select, order and place elements, and of mixtures of experts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def top_k(random: Random) -> Case:
     count = int(random.integers(1, c + 1))
 
     def reference(x: torch.Tensor) -> torch.Tensor:
-        """Sorted by element, then by position, one row at a time."""
+        """The first `count` positions of each row, sorted by descending element, then by position."""
         rows = [sorted(range(c), key=lambda n, row=row: (-row[n], n))[:count] for row in x.reshape(-1, c).tolist()]
         return torch.tensor(rows).reshape(*x.shape[:-1], count)
 
@@ -43,7 +43,7 @@ def sort(random: Random) -> Case:
 
 
 def along(random: Random) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """A tensor, positions along one of its dimensions, and which one."""
+    """A tensor, positions along one of its dimensions, and that dimension."""
     shape = sizes(random, int(random.integers(1, 4)))
     dim = int(random.integers(-len(shape), len(shape)))
     other = list(shape)
@@ -76,7 +76,7 @@ Choices = tuple[torch.Tensor, torch.Tensor, int]
 
 
 def queue(i: torch.Tensor, experts: int) -> torch.Tensor:
-    """The places of choices, one group, choice and token after the other."""
+    """The place of each choice in its expert's queue, ordered by group, then choice, then token."""
     places = torch.zeros_like(i)
     for group in range(i.shape[0]):
         taken = [0] * experts
@@ -89,7 +89,7 @@ def queue(i: torch.Tensor, experts: int) -> torch.Tensor:
 
 
 def choices(random: Random) -> Choices:
-    """What groups of tokens choose, the places of that, and how many experts there are."""
+    """The experts that groups of tokens choose, the places of these choices, and the number of experts."""
     g, s, k, e = sizes(random, 4)
     i = integers(random, e, g, s, k)
     return i, queue(i, e), e

@@ -1,4 +1,4 @@
-"""Cases of operators that treat every element by itself, of losses, of bags of rows and of products of pairs."""
+"""Cases of elementwise operators, of losses, of bags of rows and of products of pairs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def positive(reference: Reference, **attributes: float) -> Callable[[Random], Ca
 
 
 def wide(reference: Reference, **attributes: float) -> Callable[[Random], Case]:
-    """Also where nothing is left of an exponential."""
+    """A case with large operands, at which exponentials also underflow."""
     return lambda random: Case([100 * normal(random, *any_shape(random))], reference, attributes)
 
 
 def pair(reference: Reference, scale: float = 1, **attributes: float) -> Callable[[Random], Case]:
-    """Two tensors of one shape."""
+    """A case of two tensors of one shape."""
 
     def made(random: Random) -> Case:
         shape = any_shape(random)
@@ -32,7 +32,7 @@ def pair(reference: Reference, scale: float = 1, **attributes: float) -> Callabl
 
 
 def probabilities(random: Random) -> Case:
-    """Where torch bounds no gradient."""
+    """Binary cross entropy of operands for which torch clamps no gradient."""
     shape = any_shape(random)
     inputs = [torch.sigmoid(normal(random, *shape)), torch.sigmoid(normal(random, *shape))]
     return Case(inputs, F.binary_cross_entropy)
@@ -83,7 +83,7 @@ def lower_triangle(random: Random) -> Case:
 
 
 def steered(value: torch.Tensor, *gradients: torch.Tensor) -> torch.Tensor:
-    """The value, with the gradients of these."""
+    """The value, with the gradients of `gradients`."""
     return sum((part - part.detach() for part in gradients), start=value.detach())
 
 
@@ -125,5 +125,5 @@ SIMPLE_CASES: dict[str, Callable[[Random], Case]] = {
     "reverse_gradient": unary(lambda x: steered(x, -0.3 * x), scale=0.3),
 }
 KINKED = ("abs", "clamp", "maximum", "minimum", "leaky_relu", "elu", "l1", "huber", "smooth_l1", "power")
-"""Operators whose kinks and ties are at whole numbers, where they have gradients like any other."""
+"""Operators whose kinks and ties are at whole numbers. They have gradients there as elsewhere."""
 WITHOUT_NATIVE_CALL = {"binary_cross_entropy", "lower_triangle", "straight_through", "reverse_gradient"}

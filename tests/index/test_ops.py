@@ -82,7 +82,7 @@ def layer_norm(random: Random) -> Case:
 
 
 def batch_norm(random: Random) -> Case:
-    """At least two elements of each channel, without which there is no variance."""
+    """A case with at least two elements of each channel; fewer have no variance."""
     (c,) = sizes(random, 1)
     channels = [normal(random, c), normal(random, c), normal(random, c), normal(random, c).abs()]
     x = normal(random, int(random.integers(2, 5)), c, *any_shape(random))
@@ -99,7 +99,7 @@ def batch_norm(random: Random) -> Case:
 
 
 def group_norm(random: Random) -> Case:
-    """At least two elements of each group, without which there is no variance."""
+    """A case with at least two elements of each group; fewer have no variance."""
     (groups,) = sizes(random, 1)
     c = groups * int(random.integers(2, 5))
     inputs = [normal(random, *sizes(random, 1), c, *any_shape(random)), normal(random, c), normal(random, c)]
@@ -167,7 +167,7 @@ def rope(random: Random) -> Case:
     s, half = sizes(random, 2)
 
     def reference(x: torch.Tensor) -> torch.Tensor:
-        """Elements i and i + half are a complex number, turned by position * base^(-i / half)."""
+        """Elements i and i + half form a complex number, rotated by position * base^(-i / half)."""
         angles = torch.outer(torch.arange(s), 500.0 ** (-torch.arange(half, dtype=x.dtype) / half))
         turned = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angles), angles)
         return torch.cat([turned.real, turned.imag], -1)
@@ -202,7 +202,7 @@ def prepend(random: Random) -> Case:
 
 
 def pattern(reference: Callable[[torch.Tensor], torch.Tensor], keeps: bool = False) -> Callable[[Random], Case]:
-    """`x[b, (h k), s, 1] -> [s, (h b)]`, or with `k` kept; the reference sees x as [s, h, b, k]."""
+    """A case of `x[b, (h k), s, 1] -> [s, (h b)]`, or with `k` kept; the reference gets x as [s, h, b, k]."""
 
     def made(random: Random) -> Case:
         b, h, k, s = sizes(random, 4)
@@ -331,7 +331,7 @@ def listed(results: torch.Tensor | Sequence[torch.Tensor]) -> Tensors:
 
 
 def run_lowering(operator: OperatorDecl, names: Mapping[str, Any], sizes: Mapping[str, int]) -> Tensors:
-    """The outputs by the native calls, in training."""
+    """The outputs of the native calls, in training mode."""
     if not isinstance(operator.torch, NativeSteps):
         assert operator.torch is not None
         return listed(run(operator.torch, names, sizes))
@@ -373,7 +373,7 @@ STEERED = {
     "straight_through": ((lambda value, x: value), {"value": 0, "x": 1}),
     "reversed": ((lambda x, scale: x), {"x": lambda x, scale: -scale, "scale": 0}),
 }
-"""Functions whose gradient is not that of their value, with both."""
+"""Functions whose declared gradient differs from that of their value, with both."""
 
 
 def test_every_shipped_function_is_tested(library: Library) -> None:
@@ -394,7 +394,7 @@ def test_functions_with_surrogates_pass_back_what_is_declared(name: str, library
 
 
 def pointwise(expr: Expr, parameters: tuple[str, ...], points: list[np.ndarray], library: Library) -> np.ndarray:
-    """A term of a function's parameters at points."""
+    """Evaluates a term of a function's parameters at points."""
     value = substitute(expr, {name: Read(name, (Name("n"),)) for name in parameters})
     inputs = tuple(TensorDecl(name, (DimDecl("n"),)) for name in parameters)
     output = TensorDecl("result", (DimDecl("n"),))

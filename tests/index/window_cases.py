@@ -1,4 +1,4 @@
-"""Cases of operators that move along an axis: convolutions, transposed ones, and positions that are shifted."""
+"""Cases of operators that move along an axis: convolutions, transposed convolutions and shifted positions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .operand_cases import Case, Random, any_shape, normal, sizes
 
 
 def window(random: Random) -> tuple[int, int, dict[str, int]]:
-    """A length, a kernel that fits into it, and how it moves."""
+    """A length, the width of a kernel that fits into it, and its stride, dilation and padding."""
     stride, dilation, pad, width = (int(random.integers(low, 4)) for low in (1, 1, 0, 1))
     reach = dilation * (width - 1) + 1
     length = max(1, reach - 2 * pad) + int(random.integers(0, 5))
@@ -36,7 +36,7 @@ def conv2d(random: Random) -> Case:
 
 
 def transposed(random: Random, axes: int) -> Case:
-    """A transposed convolution of several groups; what is cut off at the ends leaves a position."""
+    """A transposed convolution of several groups; cutting off the ends leaves at least one position."""
     groups, c, o, n = (int(size) for size in random.integers(1, 4, 4))
     stride, dilation = (int(number) for number in random.integers(1, 4, 2))
     lengths, widths = sizes(random, axes), [int(size) for size in random.integers(1, 4, axes)]

@@ -1,4 +1,4 @@
-"""A model text compiled into a folder."""
+"""A fixture that compiles a model text into a folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ Compile = Callable[..., Path]
 
 @pytest.fixture
 def compile_program(tmp_path: Path) -> Compile:
-    """`compile_program(text_or_path, devices=2, pins=[…])` compiles and writes; each call into a new folder."""
+    """`compile_program(text_or_path, devices=2, pins=[…])` compiles and writes a program, each call
+    into a new folder.
+    """
     count = 0
 
     def compile_into(model: str | Path, **choices: Any) -> Path:

@@ -1,4 +1,4 @@
-"""Collectives that a program runs, forwards and backwards, counted on a rank. Imported by the ranks of a pool."""
+"""Counts on a rank the collectives that a program runs forwards and backwards. Imported by the ranks of a pool."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from unity_dsl.emit.rank_comparison import load_program
 
 @contextmanager
 def coalesced_gathers(module: ModuleType, model: Any) -> Iterator[None]:
-    """Have a model on gloo gather as on other backends: several tensors in one collective.
+    """Makes a model on gloo coalesce all-gathers as other backends do: several tensors in one collective.
 
-    What it calls can be watched by a mode within. gloo runs each tensor's own: it may corrupt its heap with others.
+    A dispatch mode inside this context sees the coalesced calls. Gloo itself runs one all-gather per tensor, because
+    its coalesced all-gather may corrupt the heap.
     """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -54,10 +55,10 @@ def count_collectives(
     numbers: bool = False,
     gloo: bool = False,
 ) -> tuple[Counter[str], Counter[str]]:
-    """Names of collectives, forwards and backwards, of those of one number only where `numbers` are asked for; `freed`
-    says so of gathered weights.
+    """The names of collectives, forwards and backwards. Collectives of a single number count only if `numbers` is set.
 
-    They are those of other backends, unless `gloo`, on which none gathers several tensors.
+    With `freed` gathered weights are freed after the forward pass. The collectives are those of other backends, unless
+    `gloo` is set: gloo coalesces no all-gathers.
     """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode

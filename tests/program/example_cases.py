@@ -1,4 +1,4 @@
-"""Examples under strategies on ranks: which cases there are, and what the check of one finds."""
+"""Examples under strategies on ranks: the cases that exist, and the result of checking one."""
 
 from __future__ import annotations
 
@@ -36,18 +36,19 @@ EXAMPLES = tuple(path.stem for path in sorted(folder("examples").glob("*.udl")))
 RANKS = (1, 2, 4)
 PLANS = 5
 REFUSALS = ("E309", "E316", "E317")
-"""What is said where a batch is not run as micro-batches: why, and that the devices do not divide one."""
+"""Errors of a model that cannot run as micro-batches: the reason, and that the devices do not divide a micro-batch."""
 NO_PLAN = ("E309", "E318")
-"""What a strategy says that has no plan of a model on these devices."""
+"""Errors of a strategy that has no plan of a model on these devices."""
 SLOW = str(Path(__file__).parent / "slow.toml")
-"""A machine on which it pays to divide even a small preset; on a real one `auto` would divide nothing of it."""
+"""A machine on which dividing even a small preset pays. On a real machine `auto` would not divide such a model."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """An example at its small preset under one strategy, on a mesh of these degrees, in so many micro-batches.
-    `recompute` is as written, `kernels` as what operators run, `precision` as of a request. With `rules` it is as
-    `unityc compile` makes it: the strategy has the shipped rules, and chooses the mesh where none is given.
+    """An example at its small preset under one strategy, on a mesh of the degrees `mesh`, in `micro_batches` parts.
+
+    `recompute`, `kernels` and `precision` are as in a request. With `rules` the case is compiled as by `unityc
+    compile`: the strategy uses the shipped rules, and chooses the mesh if none is given.
     """
 
     example: str
@@ -71,7 +72,7 @@ class Case:
 
     @property
     def request(self) -> Request:
-        """What a user would ask for."""
+        """The request that a user would make."""
         return Request(
             folder("examples") / f"{self.example}.udl", preset="small", machine=SLOW, devices=self.ranks,
             mesh=self.mesh or None, strategy=self.strategy, recompute=self.recompute, micro_batches=self.micro_batches,
@@ -80,9 +81,9 @@ class Case:
 
 
 def cases(example: str, ranks: Iterable[int] = RANKS, plans: int = PLANS, seed: int = 0) -> Iterator[Case]:
-    """`auto`, `data_parallel` and some plans drawn by chance, on each number of ranks.
+    """`auto`, `data_parallel` and `plans` random plans, on each number of ranks.
 
-    Every other of the drawn plans is for a mesh of one axis, the rest are for one of prime axes.
+    Every other random plan is for a mesh of one axis, the rest are for a mesh of prime axes.
     """
     for count in ranks:
         prime = build_mesh(read_machine(machine_source(SLOW)), count, None).degrees
@@ -95,14 +96,14 @@ def cases(example: str, ranks: Iterable[int] = RANKS, plans: int = PLANS, seed: 
 
 
 def strategy_cases(example: str, ranks: Iterable[int]) -> Iterator[Case]:
-    """Every strategy of the literature, with the rules and on the meshes that it has for users."""
+    """Every strategy of the literature, with the rules and meshes that users get."""
     for count in ranks:
         for strategy in STRATEGIES:
             yield Case(example, (), count, strategy, rules=True)
 
 
 def sample(count: int, seed: int) -> list[Case]:
-    """Some cases, of as many examples as there can be."""
+    """`count` random cases, of as many different examples as possible."""
     rng = Random(seed)
     order = rng.sample(EXAMPLES, len(EXAMPLES))
     examples = [order[number % len(order)] for number in range(count)]
@@ -111,9 +112,11 @@ def sample(count: int, seed: int) -> list[Case]:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a case came to: its report, or `fault` where it could not be compiled or run; `refused` says that no program
-    is the answer, as the model's examples are not treated apart, or the strategy does not divide micro-batches or has
-    no plan. `divided` is a fraction of the operators; `mesh` and `applied` are degrees and rules of the plan.
+    """The result of a case: its report, or `fault` if it could not be compiled or run.
+
+    `refused` says that the compiler rightly gave no program: the model mixes the examples of a batch, or the strategy
+    does not divide micro-batches or has no plan. `divided` is a fraction of the operators. `mesh` and `applied` are the
+    degrees and the rules of the plan.
     """
 
     case: Case
@@ -143,7 +146,7 @@ class Finding:
 
 
 class Checker:
-    """Checks cases on one pool of ranks; models, and the programs for one device, are made once. Writes to `folder`."""
+    """Checks cases on one pool of ranks and writes to `folder`. Builds each model and each one-device program once."""
 
     def __init__(self, pool: RankPool, folder: Path) -> None:
         self.pool, self.folder = pool, folder
@@ -157,7 +160,7 @@ class Checker:
         self._written = 0
 
     def check(self, case: Case, steps: int = 3) -> Finding:
-        """Compile, write and run a case. Never raises for a program that is wrong."""
+        """Compiles, writes and runs a case. Never raises because a program is wrong."""
         begun = perf_counter()
         report, fault, divided, refused = None, "", 0.0, False
         mesh, applied = case.mesh, tuple[str, ...]()
@@ -172,7 +175,7 @@ class Checker:
         return Finding(case, report, fault, divided, perf_counter() - begun, refused, mesh, applied)
 
     def run(self, case: Case, plan: Plan, program: Path, steps: int) -> CheckReport:
-        """The errors of a program: with rules as `unityc check` tells them, else against the model's plan `single`."""
+        """The errors of a program: with rules as reported by `unityc check`, else against the model's plan `single`."""
         if case.rules:
             return check(program, steps=steps, pool=self.pool)
         errors = dict(compare(program, self.reference(case), case.ranks, steps, pool=self.pool))
@@ -185,14 +188,14 @@ class Checker:
         return replace(report, float32_single_device_err=self.alone(case, steps)["float32_err"])
 
     def reference(self, case: Case) -> Path:
-        """The program of its example for one device, in the same precision."""
+        """The one-device program of the case's example, in the same precision."""
         key = case.example, case.precision
         if key not in self._references:
             self._references[key], _ = self.write(Case(case.example, (), 1, "single", precision=case.precision))
         return self._references[key]
 
     def alone(self, case: Case, steps: int) -> Mapping[str, Any]:
-        """The largest errors of the program for one device, in float32 and in its own precision."""
+        """The largest errors of the one-device program, in float32 and in its own precision."""
         key = case.example, case.precision, steps
         if key not in self._alone:
             reference = self.reference(case)
@@ -231,11 +234,11 @@ class Checker:
 
 
 def strict(text: str) -> str:
-    """A file of a program in which a kernel that fails ends the run, instead of giving way to operations of torch."""
+    """A program file in which a failing kernel ends the run instead of falling back to torch operations."""
     return text.replace("    if isinstance(error, torch.OutOfMemoryError):\n        raise error\n", "    raise error\n")
 
 
 def divided_part(plan: Plan) -> float:
-    """Which part of the operators the plan divides."""
+    """The fraction of the operators that the plan divides."""
     nodes = list(plan.graph.nodes())
     return sum(bool(node.typed.divided) for node in nodes) / max(1, len(nodes))

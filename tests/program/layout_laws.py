@@ -1,7 +1,7 @@
-"""Laws of parallel ops as programs: an op is a change of layout, a law is about two ways to lay out the same tensors.
+"""Laws of parallel ops as programs: an op is a layout conversion, a law equates two ways to lay out the same tensors.
 
-What `combine[p; dim=1]` makes of slices is the tensor itself, `reduce[p]` of terms too. So every parallel op becomes a
-product with 1 whose result is pinned to a layout, and the conversion to it is what the emitted program runs.
+`combine[p; dim=1]` of slices is the whole tensor, and so is `reduce[p]` of partial sums. Each parallel op therefore
+becomes a multiplication by 1 whose result is pinned to a layout. The emitted program runs the conversion to it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from unity_dsl.syntax.ast import Apply, Expr, Name, Number
 from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
 
 DEGREE = "p"
-"""What the shipped rules call the number of devices."""
+"""The name of the number of devices in the shipped rules."""
 
 
 class NoLayout(Exception):
-    """An op of the law is no conversion between layouts. The first argument says which."""
+    """An op of the law is no conversion between layouts. The message names the op."""
 
 
 def ends(call: GraphCall) -> tuple[Kind, Kind]:
@@ -49,7 +49,7 @@ def ends(call: GraphCall) -> tuple[Kind, Kind]:
 
 
 def laid_out(rule: RuleDecl) -> tuple[RuleDecl, Mapping[str, Kind]]:
-    """The law without parallel ops, about whole tensors, and the kinds to which its local names are pinned.
+    """The law without parallel ops, on whole tensors, and the kinds to which its local names are pinned.
 
     Dimensions of the kinds are counted from the end where the law does so. Raises NoLayout.
     """
@@ -69,12 +69,12 @@ class _Writer:
     named: dict[str, str] = field(default_factory=dict)
 
     def give(self, given: RuleInput) -> None:
-        """An input as it is had: computed, as no plan stores terms or copies of a weight."""
+        """Adds an input as a computed value, because no plan stores partial sums or copies of a weight."""
         computed = self.line(_times_one(Name(given.name)))
         self.named[given.name] = self.line(_times_one(Name(computed)), self.kind(given))
 
     def kind(self, given: RuleInput) -> Kind:
-        """That from which the ops that read it convert; whole without device axes. Raises NoLayout."""
+        """The kind from which the ops that read the input convert; whole without device axes. Raises NoLayout."""
         if not any(dim.device for dim in given.dims):
             return Invariant()
         kinds = {ends(call)[0] for call in self._parallel() if call.arguments == (Name(given.name),)}
@@ -88,7 +88,7 @@ class _Writer:
                 yield expr
 
     def whole(self, given: RuleInput) -> RuleInput:
-        """The input without device axes: a dimension of which devices have slices is as long as these together."""
+        """The input without device axes. A sharded dimension has the length of all slices together."""
         dims = [dim for dim in given.dims if not dim.device]
         kind = self.kind(given)
         if isinstance(kind, Shard):
@@ -113,7 +113,7 @@ class _Writer:
         raise TypeError(expr)
 
     def line(self, expr: GraphExpr, kind: Kind | None = None) -> str:
-        """A local name for a tensor, pinned to a kind if one is given."""
+        """Adds a line, pinned to a kind if one is given, and returns its local name."""
         name = f"v{len(self.lines)}"
         self.lines.append((name, expr))
         if kind is not None:

@@ -1,4 +1,4 @@
-"""What a program does on a rank, by torch.compile or without: its operations in order, its gradients. Imported by the
+"""The operations of a program on a rank, in order, and its gradients, with torch.compile or without. Imported by the
 ranks of a pool.
 """
 
@@ -14,12 +14,14 @@ from .counting import coalesced_gathers
 
 PRODUCTS = ("mm", "addmm", "bmm")
 SENT = {"send": "send", "_reduce_scatter_base_": "reduce_scatter", "allreduce_": "all_reduce"}
-"""What is not begun by a functional collective."""
+"""Collectives and sends that do not go through functional collectives."""
 
 
 def list_operations(rank: int, ranks: int, program: str, together: bool = False) -> list[str]:
-    """Of a step, forwards and backwards: `mm` for a matrix product, the names of collectives when they begin, `wait`
-    for the end of one. Weights are gathered `together` as on other backends, or one by one.
+    """The operations of a step, forwards and backwards, in order.
+
+    `mm` is a matrix product, `wait` is the wait for a collective, and a collective is listed by name when it starts.
+    With `together` weights are gathered in coalesced collectives as on other backends, else one by one.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -41,7 +43,7 @@ def list_operations(rank: int, ranks: int, program: str, together: bool = False)
 
 
 def find_gradients(rank: int, ranks: int, program: str, compiled: bool = False) -> dict[str, Any]:
-    """The loss of a batch of random numbers, and its gradients by name."""
+    """The loss of a random batch, and its gradients by name."""
     return _gradients(program, nullcontext(), compiled=compiled)
 
 

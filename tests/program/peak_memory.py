@@ -1,4 +1,4 @@
-"""Bytes that a program holds on a rank in a training step, counted. Imported by the ranks of a pool."""
+"""Counts the bytes that a program holds on a rank in a training step. Imported by the ranks of a pool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from unity_dsl.emit.rank_comparison import load_program
 
 @dataclass(frozen=True)
 class Counted:
-    """Bytes before and after the second step of AdamW, the most in between, and the kernel that made it the most."""
+    """Bytes held before the second step of AdamW, the peak during this step, and the kernel that reached the peak."""
 
     held: int
     peak: int
@@ -29,7 +29,7 @@ class Counted:
 
 
 LETTING_GO = 0.1
-"""Seconds after which gloo's threads have let go of what they sent: until then it is alive, whoever else drops it."""
+"""Seconds after which gloo's threads have released the tensors that they sent. Until then these tensors stay alive."""
 
 
 class Alive(TorchDispatchMode):
@@ -66,7 +66,7 @@ class Alive(TorchDispatchMode):
 def count_memory(
     rank: int, ranks: int, program: str, chosen: Mapping[str, Sequence[float]] = MappingProxyType({})
 ) -> Counted:
-    """That of one rank, data drawn by chance; parameters whose names end as `chosen` says begin with values of it."""
+    """The memory of one rank on random data. Parameters whose names end with a key of `chosen` start as its values."""
     torch.manual_seed(0)
     alive = Alive()
     with load_program(Path(program)) as module, fused_rms_norm(alive), host_apart(module):
@@ -106,7 +106,7 @@ def count_memory(
 
 
 def with_values(state: Mapping[str, torch.Tensor], chosen: Mapping[str, Sequence[float]]) -> dict[str, torch.Tensor]:
-    """A state in which parameters whose names end as `chosen` says hold its values, along their last dimension."""
+    """A state in which parameters whose names end with a key of `chosen` have its values along their last dimension."""
     found = dict(state)
     for ending, values in chosen.items():
         named = [name for name in state if name.endswith(ending)]
@@ -118,7 +118,7 @@ def with_values(state: Mapping[str, torch.Tensor], chosen: Mapping[str, Sequence
 
 @contextmanager
 def host_apart(module: Any) -> Iterator[None]:
-    """Copies in host memory are not seen: on a CPU they are tensors as all others are."""
+    """Hides copies in host memory from the count: on a CPU they are ordinary tensors."""
     if not hasattr(module, "offload"):
         yield
         return
@@ -137,7 +137,7 @@ def host_apart(module: Any) -> Iterator[None]:
 
 @contextmanager
 def fused_rms_norm(alive: Alive) -> Iterator[None]:
-    """A GPU's kernel in place of the several that a CPU has: it keeps its operands and a number for every row."""
+    """Replaces the several kernels of a CPU by the one of a GPU, which saves its operands and one number per row."""
     several = F.rms_norm
 
     class RMSNorm(torch.autograd.Function):

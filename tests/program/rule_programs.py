@@ -1,4 +1,4 @@
-"""Both sides of a rule as programs, on one device and divided, compared with the left side by its statements alone."""
+"""Both sides of a rule as programs, on one device and on two, compared with the left side by its statements alone."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ from .layout_laws import DEGREE, laid_out
 
 ONE, TWO = Mesh(()), Mesh((MeshAxis("a", 2),))
 SIZES = ((2, 4), (1, 2, 3, 4, 6), (1, 2, 3, 5))
-"""What sizes are drawn from: those that two devices divide, mixed ones, and mostly those that they do not."""
+"""Pools from which sizes are drawn: sizes that two devices divide, mixed ones, and mostly sizes that they do not."""
 MORE_SIZES = (1, 2, 3, 4, 5, 6, 8)
-"""What they are drawn from where conditions ask for others."""
+"""The pool for later attempts, in case the rule's conditions exclude the sizes of the first pool."""
 MAX_RANK = 2
 MAX_ELEMENTS = 4096
 DRAWS, PLANS = 600, 400
-"""So often sizes are drawn that a rule allows, and plans until an operator is divided as a rule says."""
+"""Attempts to draw sizes that a rule allows, and to draw a plan whose operator is divided as a rule says."""
 INITIAL = ("normal(1)", "uniform(0.5, 1.5)")
-"""What weights begin as; positive numbers where a side has no value at others."""
+"""Initial values of weights: positive numbers if a side has no value at others."""
 
 
 class NoCase(Exception):
-    """No program is made of the rule. The first argument says why."""
+    """No program can be made of the rule. The message says why."""
 
 
 @dataclass(frozen=True)
 class RuleCase:
-    """A rule at sizes, and a model for either side. `how` the right one was made:
+    """A rule at sizes, and a model for either side. `how` says where the right model comes from:
 
-    `applied`: the rule rewrote the left side; `written`: the rule applies to no model, its right side is built from its
-    text; `divided`: it is the left side, its operator divided over the devices as `encoding` says; `laid out`: it is
-    about parallel ops, of which `pins` are the results.
+    `applied`: the rule rewrote the left side. `written`: the rule applies to no model, and its right side is built from
+    its text. `divided`: it is the left side, whose operator is divided over the devices as `encoding` says. `laid out`:
+    the rule is about parallel ops, whose results are `pins`.
     """
 
     name: str
@@ -69,7 +69,7 @@ class RuleCase:
     pins: Mapping[str, Kind] = field(default_factory=dict)
 
     def programs(self) -> Iterator[tuple[str, Plan]]:
-        """Plans of either side for one device and, drawn by chance, for two."""
+        """Plans of either side for one device, and random plans for two."""
         rng = Random(f"{self.name} {self.number} plans")
         pinned = Restriction(produced={name: nest([kind]) for name, kind in self.pins.items()})
         yield "left on 1", random_plan(self.left, ONE, library(), rng)
@@ -82,9 +82,9 @@ class RuleCase:
 
 
 def rule_case(rule: RuleDecl, number: int, initial: str = INITIAL[0]) -> RuleCase:
-    """The case of that number, its weights beginning as `initial`.
+    """Case `number` of a rule, whose weights start as `initial`.
 
-    Raises NoCase, NoLayout, and InputError where the right side has no meaning at sizes at which the left one has.
+    Raises NoCase, NoLayout, and InputError if the right side has no meaning at sizes at which the left side has one.
     """
     rng = Random(f"{rule.name} {number}")
     if has_device_axes(rule):
@@ -99,7 +99,7 @@ def rule_case(rule: RuleDecl, number: int, initial: str = INITIAL[0]) -> RuleCas
 def drawn_left(
     found: Substitution, rng: Random, sizes: Sequence[int], initial: str, fixed: Mapping[str, int]
 ) -> tuple[SizedRule, Model]:
-    """Sizes that the rule allows and at which its left side has a meaning, and this side. Raises NoCase."""
+    """Random sizes that the rule allows, and its left side, which has a meaning at them. Raises NoCase."""
     for attempt in range(DRAWS):
         ranks = {group: rng.randint(0, MAX_RANK) for group in found.groups}
         pool = sizes if attempt < DRAWS // 3 else MORE_SIZES
@@ -115,7 +115,7 @@ def drawn_left(
 
 
 def applied_to(left: Model, rule: Substitution) -> Model:
-    """What the rule makes of its own left side, whole. Raises NoCase where it does not match it."""
+    """The result of applying the rule to its own whole left side. Raises NoCase if the rule does not match it."""
     for match in matches(rule, left):
         if match.roots == left.outputs:
             made = rewrite(left, match)
@@ -129,7 +129,10 @@ def applied_to(left: Model, rule: Substitution) -> Model:
 
 
 def divided_case(rule: RuleDecl, number: int, initial: str, rng: Random) -> RuleCase:
-    """A configuration is a plan for its left side, any other rule changes of layouts. Raises NoLayout."""
+    """The case of a rule with device axes. Raises NoLayout.
+
+    The rule of a configuration gives a plan for its left side, any other rule gives layout conversions.
+    """
     stated = encoding_in(rule)
     changed, pins = laid_out(rule) if stated is None else (undivided(rule), {})
     sized, left = drawn_left(prepared(changed, library()), rng, SIZES[0], initial, {DEGREE: TWO.size})
@@ -140,7 +143,7 @@ def divided_case(rule: RuleDecl, number: int, initial: str, rng: Random) -> Rule
 
 
 def counted(pins: Mapping[str, Kind], *models: Model) -> Mapping[str, Kind]:
-    """The kinds of tensors of these models, their dimensions counted from the first one."""
+    """The pins of tensors in these models, with dimensions counted from the first."""
     made = [value for model in models for node in model.graph.nodes() for value in node.results]
     ranks = {value.name: len(value.shape) for value in made}
     return {
@@ -151,16 +154,16 @@ def counted(pins: Mapping[str, Kind], *models: Model) -> Mapping[str, Kind]:
 
 
 def has_device_axes(rule: RuleDecl) -> bool:
-    """Whether parallel ops are called in it."""
+    """Whether the rule calls parallel ops."""
     return any(isinstance(expr, GraphCall) and expr.degrees is not None for expr in expressions(rule))
 
 
 def undivided(rule: RuleDecl) -> RuleDecl:
-    """The left side of a configuration as both sides, its operands had whole."""
+    """The left side of a configuration as both sides, with whole operands."""
     inputs = tuple(replace(given, dims=tuple(dim for dim in given.dims if not dim.device)) for given in rule.inputs)
     (call,) = rule.left
     assert isinstance(call, GraphCall)
-    # What devices have terms of is computed: no plan stores a weight as terms of a sum.
+    # Partial sums are computed: no plan stores a weight as terms of a sum.
     operands = tuple(
         GraphCall("shift", part.arguments, (("by", Number(0)),)) if isinstance(part, GraphCall) else part
         for part in call.arguments
@@ -170,7 +173,7 @@ def undivided(rule: RuleDecl) -> RuleDecl:
 
 
 def divided_plan(model: Model, encoding: Encoding, rng: Random) -> Plan:
-    """A plan for two devices in which the operator of the result is divided as the encoding says. Raises NoCase."""
+    """A plan for two devices that divides the operator of the result as the encoding says. Raises NoCase."""
     for _ in range(PLANS):
         plan = random_plan(model, TWO, library(), rng)
         (divided,) = (planned for planned in plan.graph.nodes() if model.outputs[0] in planned.node.results)
@@ -183,9 +186,9 @@ def divided_plan(model: Model, encoding: Encoding, rng: Random) -> Plan:
 
 
 def errors_of(rule: RuleDecl, number: int, folder: Path, pool: RankPool) -> tuple[RuleCase, dict[str, float]]:
-    """A case, and the largest relative error of each of its programs in float64: of results, gradients and steps.
+    """A case, and the largest relative error in float64 of each of its programs: of loss, gradients and parameters.
 
-    Weights are positive where the left side has no value at others. Raises NoCase, NoLayout and InputError.
+    Weights are positive if the left side has no value at others. Raises NoCase, NoLayout and InputError.
     """
     for initial in INITIAL:
         case = rule_case(rule, number, initial)
@@ -196,7 +199,7 @@ def errors_of(rule: RuleDecl, number: int, folder: Path, pool: RankPool) -> tupl
 
 
 def program_errors(case: RuleCase, folder: Path, pool: RankPool) -> Iterator[tuple[str, float]]:
-    """The largest relative error of each program of a case; the largest float where it has no value."""
+    """The largest relative error of each program of a case; the largest float where a program has no value."""
     reference = write_reference(case, folder / "reference")
     for name, plan in case.programs():
         program = write(plan, library(), folder / name)
@@ -205,7 +208,7 @@ def program_errors(case: RuleCase, folder: Path, pool: RankPool) -> Iterator[tup
 
 
 def write_reference(case: RuleCase, folder: Path) -> Path:
-    """The left side by its statements alone, on one device."""
+    """Writes the left side by its statements alone, for one device."""
     plain = reference_library(library())
     model = build(case.sized.left, plain)
     write_files(render_reference(random_plan(model, ONE, plain, Random(0)), plain), folder)

@@ -1,6 +1,6 @@
-"""Shipped rules as programs: either side, on one device and on two, equals the left side by its statements.
+"""Shipped rules as programs: each side, on one device and on two, equals the left side by its statements.
 
-A sample every day; `python bench/apply_rules.py` runs all of them.
+Tests a sample that changes every day; `python bench/apply_rules.py` runs all rules.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .rule_programs import SIZES, errors_of, rule_case
 
 SHIPPED = [rule for path in sorted(folder("rules").glob("*.rules")) for rule in parse_rules(read_source(path)).rules]
 NO_LAYOUTS = ("own_slice_after_pad", "halo_of_no_neighbours")
-"""Laws about ops that are no changes of layout: tests/emit/test_conversion_text.py, test_exchange_text.py run them."""
+"""Laws about ops that convert no layouts. tests/emit/test_conversion_text.py and test_exchange_text.py run them."""
 ANY_TENSORS = ("relu_absorbed_by_reduce_of_relu", "linear_of_combine_axis1_of_linear_as_matmul_of_combine_first")
-"""Laws about any tensors that devices hold, which are neither slices nor copies of a tensor, nor terms of one."""
+"""Laws about arbitrary tensors on the devices: not slices, copies or partial sums of one tensor."""
 TODAY = of_the_day([(rule, number) for rule in SHIPPED for number in range(len(SIZES))], 12)
 
 

@@ -92,7 +92,7 @@ model statistics[b = 4, c = 6]
 
 
 def test_statistics_that_the_loss_reads_carry_gradients(compile_program: Compile) -> None:
-    """torch's own call gives them none, so it is not used."""
+    """torch's own call gives statistics no gradients, so the program does not use it."""
     out = compile_program(STATISTICS_IN_THE_LOSS, devices=1)
     assert "F.batch_norm" not in (out / "model.py").read_text()
     with loaded(out) as (_, model):
@@ -213,7 +213,7 @@ model deviations[b = 4, c = 4, h = 4]
 def test_an_operator_of_one_s_own_that_standardises(
     pins: list[str], compile_program: Compile, pool: RankPool, tmp_path: Path
 ) -> None:
-    """Mean and variance are read besides, and have gradients of their own."""
+    """Mean and variance are also read elsewhere, and have gradients of their own."""
     (tmp_path / "own.uop").write_text(OWN)
     out = compile_program(DEVIATIONS, devices=2, pins=pins, operators=[tmp_path])
     assert "parallel.standardised(" in (out / "model.py").read_text()

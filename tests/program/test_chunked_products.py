@@ -1,4 +1,4 @@
-"""Products that run in parts beside what travels: the same programs, in the order that is simulated."""
+"""Decomposed matmuls, whose parts overlap communication: the same programs, in the simulated order."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ LAYERS = """model layers[b = 4, s = 8, d = 8, e = 16]
 """
 TENSOR = {"first": "I", "layer.up": "S0", "layer.gate": "S0", "layer.g": "S2", "layer.linear_3": "P"}
 SEQUENCES = {**TENSOR, "layer.n": "S0", "layer.h": "S0"}
-"""Tensor parallelism of which the rest is divided along the examples: gathered before, reduced and scattered after."""
+"""Tensor parallelism, the rest sharded along the examples: gathered before, reduced and scattered after."""
 WHOLE = {**TENSOR, "layer.h": "I", "layer.n": "I"}
-"""Tensor parallelism of which the rest is whole on every device: sums of rows."""
+"""Tensor parallelism, the rest whole on every device: sums of rows."""
 GROUPS = {
     name: f"{'S0' if name in ('layer.g', 'layer.linear_3', 'layer.n', 'layer.h') else 'I'},{layout}"
     for name, layout in SEQUENCES.items()
 }
-"""The first on each of two groups of devices, which have examples of their own."""
+"""SEQUENCES on each of two groups of devices, which have different examples."""
 
 
 def written(
     folder: Path, layouts: dict[str, str] = SEQUENCES, chunks: int = 2, delayed: bool = True, **choices: Any
 ) -> tuple[Plan, Compilation, Path]:
-    """A plan with chunks, and the folder of its program."""
+    """A plan with decomposed matmuls, and the folder of its program."""
     (folder / "model.udl").write_text(LAYERS)
     pins = tuple(f"{name}={layout}" for name, layout in layouts.items())
     request = Request(folder / "model.udl", pins=pins, **choices)
@@ -65,7 +65,7 @@ def written(
 
 
 def places(plan: Plan, compiled: Compilation) -> set[tuple[str, bool]]:
-    """The products that run in chunks, and whether each reads what arrives."""
+    """The decomposed matmuls, and whether each reads blocks as they arrive."""
     found = chunks_of_plan(plan, compiled.library, plan.passes.chunks)
     return {(path + one.product.step.node.name, one.reads is not None) for path, one in found}
 
@@ -83,7 +83,7 @@ def places(plan: Plan, compiled: Compilation) -> set[tuple[str, bool]]:
 def test_a_program_in_chunks_is_the_model(
     ranks: int, layouts: dict[str, str], choices: dict[str, Any], tmp_path: Path, pool: RankPool
 ) -> None:
-    """It is checked, and read back, its memory is that of the simulated step."""
+    """The program passes its check, its plan reads back equal, and its peak memory is that of the simulated step."""
     plan, compiled, out = written(tmp_path, layouts, devices=ranks, **choices)
     reading = {("layer.add_1", True)} if layouts is not WHOLE else set()
     assert places(plan, compiled) == {("layer.linear_3", False), *reading}
@@ -101,7 +101,7 @@ def test_a_program_in_chunks_is_the_model(
 
 
 def test_chunks_beside_exchanges(tmp_path: Path, pool: RankPool) -> None:
-    """A plan drawn by chance that needs both: none takes the other's names."""
+    """A random plan that needs both decomposed matmuls and exchanges: their names do not clash."""
     _, _, out = written(tmp_path, {}, devices=4, mesh=(2, 2), strategy="random:1")
     parallel = (out / "parallel.py").read_text()
     assert "\nclass Blocks:" in parallel and "\nclass GatheredBlocks:" in parallel
@@ -114,7 +114,7 @@ def test_chunks_beside_exchanges(tmp_path: Path, pool: RankPool) -> None:
 def test_operations_run_in_the_order_that_is_simulated(
     delayed: bool, recompute: str, tmp_path: Path, pool: RankPool
 ) -> None:
-    """Matrix products, and the beginnings of collectives and of blocks that are sent, forwards and backwards."""
+    """Compares matrix products, and starts of collectives and sent blocks, forwards and backwards."""
     plan, compiled, out = written(tmp_path, delayed=delayed, devices=2, recompute=recompute)
     ran = pool.run(list_operations, str(out), ranks=2)[0]
     assert ran.count("send") > 0
@@ -128,7 +128,7 @@ def test_torch_compile_takes_it_in_one_graph(tmp_path: Path, pool: RankPool) -> 
 
 
 def test_kernels_beside_chunks(tmp_path: Path, pool: RankPool) -> None:
-    """Groups of operators that are one kernel read what has arrived."""
+    """Groups of operators that are one kernel read received blocks."""
     _, _, out = written(tmp_path, devices=2, kernels="triton")
     assert "kernels." in (out / "model.py").read_text()
     report = check(out, steps=1, pool=pool)

@@ -1,4 +1,4 @@
-"""torch.compile takes a whole training step in one graph, once, and finds what the program finds by itself."""
+"""torch.compile takes a whole training step in one graph, compiles it once, and gives the results of eager mode."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ model m[b = 4, s = 3, d = 4, words = 10]
 
 
 def run(rank: int, ranks: int, folder: str, compiled: bool) -> dict[str, Any]:
-    """Losses, outputs, gradients and buffers of some steps, and how often the step was compiled."""
+    """Losses, outputs, gradients and buffers of some steps, and the number of compilations of the step."""
     from torch._dynamo.backends.debugging import aot_eager
 
     count = 0
@@ -97,7 +97,7 @@ def test_a_compiled_step_is_the_step(
 
 
 def test_inductor_multiplies_no_index_beyond_32_bits() -> None:
-    """Indices on a GPU have 32 bits: products of strides and of the constants of random numbers must fit them."""
+    """Indices on a GPU have 32 bits. Products of strides and of the constants of random numbers must fit them."""
     from torch._inductor.utils import run_and_get_code
 
     names: dict[str, Any] = {"torch": torch, "Tensor": Tensor}
@@ -106,7 +106,7 @@ def test_inductor_multiplies_no_index_beyond_32_bits() -> None:
 
     def drawn(x: Tensor) -> Tensor:
         found: Tensor = names["at_least"](0.1, names["places"](x), seed, step, 1)
-        return found * torch.softmax(x, -1)  # in one loop over rows and columns, which have an index each
+        return found * torch.softmax(x, -1)  # in one loop over rows and columns, each with its own index
 
     torch._dynamo.reset()
     x = torch.ones(6, 40, 768)

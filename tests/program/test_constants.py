@@ -1,4 +1,6 @@
-"""What depends on no input and no parameter is made once: the angles of rotary positions, against torch by hand."""
+"""Values that depend on no input or parameter, like the angles of rotary positions, are computed
+once; against torch.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ model turned[b = 4, s = 8, h = 2, k = 6]
 
 
 def turned(x: Tensor) -> Tensor:
-    """Rotary positions of [b, s, 2 * 6], heads being turned alike."""
+    """Rotary positions of [b, s, 2 * 6], the same for both heads."""
     b, s, _ = x.shape
     first, second = x.view(b, s, 2, 6).transpose(1, 2).chunk(2, -1)
     angles = torch.arange(s, dtype=torch.float64)[:, None] * 10000.0 ** (-torch.arange(0, 6, 2).double() / 6)
@@ -46,7 +48,7 @@ def by_hand(x: Tensor, weights: dict[str, Tensor]) -> Tensor:
 
 
 def run(rank: int, ranks: int, folder: str) -> tuple[Tensor, Tensor, dict[str, Tensor], dict[str, Tensor], set[str]]:
-    """Loss, output, weights and gradients of a program in float64, and the names of what it stores."""
+    """Loss, output, weights and gradients of a program in float64, and the names of its stored tensors."""
     with load_program(Path(folder)) as module:
         model = module.Model(module.build_mesh("cpu") if ranks > 1 else None, dtype=torch.float64)
         model.initialise(0)

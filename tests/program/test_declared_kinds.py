@@ -1,4 +1,4 @@
-"""Ways to deal positions out that a user may declare: attention runs on slices of each, and is checked."""
+"""User-declared ways to distribute positions over devices: attention runs on slices of each, and is checked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .example_cases import SLOW
 Compile = Callable[..., Path]
 
 KINDS = {
-    # Two chunks, one from either end: causal attention is equal work for all.
+    # Two chunks per device, one from either end, balance causal attention.
     "zigzag": "(j // (|e| // 2)) * (2 * |p| - 1 - 2 * @p) * (|e| // 2) + @p * (|e| // 2) + j % (|e| // 2)",
     "last_first": "(|p| - 1 - @p) * |e| + j",
     "backwards": "|d| - 1 - @p * |e| - j",
@@ -41,7 +41,7 @@ KINDS = {
     "shifted": "(@p * |e| + j + 1) % |d|",
     "diagonal": "j * |p| + (@p + j) % |p|",
 }
-"""The position that a device has, of each kind: no two of them are the same on four devices."""
+"""The positions of a device under each kind. No two kinds agree on four devices."""
 
 CONDITIONS = {
     "zigzag": "e % 2 == 0",
@@ -90,7 +90,7 @@ def pins(kind: str, *groups: tuple[tuple[str, ...], str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All of them in one folder, as a user would have them: what no pin names costs nothing."""
+    """All kinds in one folder, as a user would have them. Kinds that no pin names have no effect."""
     folder = tmp_path_factory.mktemp("kinds")
     texts = [declaration(name, index, CONDITIONS.get(name, "")) for name, index in KINDS.items()]
     (folder / "kinds.uop").write_text("\n".join(texts))
@@ -119,7 +119,7 @@ def test_a_declared_kind(
 
 
 def test_kinds_within_and_beside_one_another(own: Path, compile_program: Compile, pool: RankPool) -> None:
-    """Along two mesh axes: one kind within itself, one within another, two on different dimensions."""
+    """Along two mesh axes: one kind within itself, one within another, and two on different dimensions."""
     wanted = ["q=zigzag(1),zigzag(1)", "masked=zigzag(1),turned(2)", "mixed=turned(1),I"]
     report = check(compile_program(MODEL, devices=4, mesh=(2, 2), pins=wanted, operators=[own]), pool=pool)
     assert report.ok, report
@@ -197,7 +197,7 @@ WINDOWS = """model windows[b = 1, s = 16, c = 3]
 
 @pytest.mark.parametrize("degrees", [(2,), (2, 2)])
 def test_neighbours_on_one_side(degrees: tuple[int, ...], tmp_path: Path, pool: RankPool) -> None:
-    """Without the shipped halo the search divides the sequence by two ops of a user's own, each with its attribute."""
+    """Without the shipped halo the search divides the sequence by two user-declared ops, each with its attribute."""
     shipped = sources_with([Source("own.uop", ONE_SIDED)])
     library = library_of(without(source, ["halo"]) for source in shipped)
     model = build_model(parse_model(Source("windows.udl", WINDOWS)), library)
@@ -212,7 +212,7 @@ def test_neighbours_on_one_side(degrees: tuple[int, ...], tmp_path: Path, pool: 
 
 
 def test_a_kind_must_fit_within_itself(own: Path, compile_program: Compile) -> None:
-    """Twelve positions over 2 devices are two chunks for each; the 6 of one of them, over 2 again, are not."""
+    """Twelve positions over 2 devices are two chunks for each. The 6 positions of one device, over 2 again, are not."""
     model = MODEL.replace("s = 8", "s = 12")
     with pytest.raises(InputError, match=r"`zigzag` does not put each of 6 positions on exactly one of 2 devices"):
         compile_program(model, devices=4, mesh=(2, 2), pins=["q=zigzag(1)"], operators=[own])

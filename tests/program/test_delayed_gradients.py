@@ -1,4 +1,4 @@
-"""Gradients of weights that are computed while cotangents travel: the same programs, in the order that is simulated."""
+"""Deferred weight gradients, which overlap communication: the same programs, in the simulated order."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LAYERS = """model layers[b = 8, d = 8, e = 16]
   loss mse(y, target)
   output y
 """
-"""Products that read the same value, and products that read each other's."""
+"""Products that read the same value, and products that read the result of another."""
 
 EXPERTS = """model experts[e = 4, b = 4, s = 2, i = 8, o = 8]
   input x: f32[e, b, s, i]
@@ -72,7 +72,7 @@ CHAIN = """model chain[b = 8, d = 8]
 def written(
     text: str, folder: Path, again: frozenset[str] = frozenset(), **choices: Any
 ) -> tuple[Plan, Compilation, Path]:
-    """A plan with delayed gradients, and the folder of its program. Some weights are gathered `again` backwards."""
+    """A plan with deferred weight gradients, and the folder of its program. The backward pass re-gathers `again`."""
     (folder / "model.udl").write_text(text)
     request = Request(folder / "model.udl", **choices)
     compiled = compile_model(request)
@@ -97,7 +97,7 @@ def written(
 def test_a_program_with_delayed_gradients_is_the_model(
     text: str, ranks: int, choices: dict[str, Any], tmp_path: Path, pool: RankPool
 ) -> None:
-    """It is checked, and read back, its memory is that of the simulated step."""
+    """The program passes its check, its plan reads back equal, and its peak memory is that of the simulated step."""
     plan, compiled, out = written(text, tmp_path, devices=ranks, **choices)
     assert "parallel.defer_wgrad(" in (out / "model.py").read_text()
     report = check(out, steps=2, pool=pool)
@@ -113,7 +113,7 @@ def test_a_program_with_delayed_gradients_is_the_model(
 
 @pytest.mark.parametrize("seed", [0, 3, 9, 16])
 def test_operations_run_in_the_order_that_is_simulated(seed: int, tmp_path: Path, pool: RankPool) -> None:
-    """Matrix products and the beginnings of collectives, forwards and backwards."""
+    """Compares matrix products and starts of collectives, forwards and backwards."""
     plan, compiled, out = written(CHAIN, tmp_path, devices=4, mesh=(2, 2), strategy=f"random:{seed}")
     assert delays_gradients(plan, compiled.library)
     ran = pool.run(list_operations, str(out), ranks=4)[0]
@@ -124,13 +124,13 @@ MEGATRON = {"layer.q": "S0", "layer.k": "S0", "layer.up": "S0", "layer.up_bias":
 
 
 def megatron(folder: Path, **choices: Any) -> tuple[Plan, Compilation, Path]:
-    """Tensor parallelism on two devices: the gradients of what three products read are summed by all-reduces."""
+    """Tensor parallelism on two devices. All-reduces sum the gradients of the values that three products read."""
     layouts = MEGATRON | {"layer.linear_1": "S1", "layer.linear_2": "S1", "layer.linear_3": "S1", "layer.n": "I"}
     return written(LAYERS, folder, devices=2, pins=[f"{name}={layout}" for name, layout in layouts.items()], **choices)
 
 
 def test_products_wait_for_no_collective_that_they_do_not_need(tmp_path: Path, pool: RankPool) -> None:
-    """Between the beginning of the sum of a cotangent and the wait for it the gradients of weights are computed."""
+    """Weight gradients are computed between the start of an input gradient's all-reduce and the wait for it."""
     _, _, out = megatron(tmp_path)
     ran = pool.run(list_operations, str(out), ranks=2)[0]
     backwards = " ".join(ran[ran.index("all_reduce", len(ran) // 2) :])
@@ -139,7 +139,7 @@ def test_products_wait_for_no_collective_that_they_do_not_need(tmp_path: Path, p
 
 
 def test_kernels_beside_delayed_gradients(tmp_path: Path, pool: RankPool) -> None:
-    """Groups of operators that are one kernel read weights as they are."""
+    """Groups of operators that are one kernel read weights unchanged."""
     _, _, out = megatron(tmp_path, kernels="triton")
     model = (out / "model.py").read_text()
     assert "kernels." in model and "parallel.defer_wgrad(" in model
@@ -154,7 +154,7 @@ def test_torch_compile_takes_it_in_one_graph(tmp_path: Path, pool: RankPool) -> 
 
 
 def test_a_product_that_runs_after_the_outputs_defers_nothing(tmp_path: Path) -> None:
-    """What is sent for an output is waited for at once: the product that the loss alone needs comes later."""
+    """Communication for an output is waited for at once, because the product that only the loss needs comes later."""
     source = tmp_path / "late.udl"
     source.write_text(
         "model late[b = 4]\n"

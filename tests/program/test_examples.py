@@ -1,6 +1,6 @@
-"""Examples by strategies on ranks equal their models on one device: a sample of the cases, another one every day.
+"""Examples under strategies on ranks equal their one-device models: a sample of the cases, different every day.
 
-`make check-examples` checks all of them. `UNITY_SAMPLE` sets the seed of the sample, which a failure prints.
+`make check-examples` checks all cases. `UNITY_SAMPLE` sets the seed of the sample, which a failure prints.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("number", range(COUNT))
 def test_example(number: int, checker: Checker) -> None:
-    """Numbered, not named: test processes must agree on the names, also around midnight."""
+    """Cases are numbered instead of named: test processes must agree on the names, also around midnight."""
     case = sample(COUNT, SAMPLE)[number]
     print(f"UNITY_SAMPLE={SAMPLE}: {case}")
     finding = checker.check(case)
@@ -43,7 +43,7 @@ def test_example(number: int, checker: Checker) -> None:
 
 @pytest.mark.parametrize("number", range(4))
 def test_these_plans_divide(number: int, checker: Checker) -> None:
-    """Otherwise the agreement above shows nothing."""
+    """If the plans divided nothing, the agreement above would show nothing."""
     example = sample(COUNT, SAMPLE)[number].example
     divided = divided_part(checker.plan(Case(example, (2, 2), 4, "auto")))
     assert divided > 0.8, f"UNITY_SAMPLE={SAMPLE}: {divided:.0%} of the operators of {example} are divided"
@@ -68,7 +68,7 @@ def test_the_cases_of_an_example() -> None:
 
 @pytest.fixture
 def command(pool: RankPool, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """`bench/check_examples.py`, on the ranks of the tests."""
+    """Runs `bench/check_examples.py` on the ranks of the tests."""
     monkeypatch.syspath_prepend(ROOT / "bench")
     spec = importlib.util.spec_from_file_location("check_examples", ROOT / "bench" / "check_examples.py")
     assert spec is not None and spec.loader is not None
@@ -118,7 +118,7 @@ def test_what_is_refused_is_told_and_no_miss(
 def test_a_program_that_is_wrong_fails_the_run(
     command: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All the way: a program whose text is changed after it was written."""
+    """End to end: the text of a program is changed after it was written."""
     arguments = [*ARGUMENTS, "--output", str(tmp_path / "found.json")]
     write = Checker.write
 

@@ -1,4 +1,4 @@
-"""Mixture of experts on ranks: whatever is divided, the same tokens are dropped and the same gradients come out."""
+"""Mixture of experts on ranks: under every layout the same tokens are dropped, and the gradients are the same."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MODEL = """model mixture[b = 4, s = 8, d = 8, f = 12, experts = 4, capacity = 3,
   balance = expert_balance(softmax(scores), chosen)
   loss cross_entropy(linear(x + y, head), target) + balance * 0.02
 """
-"""16 choices of a group for 12 places: in every group some are dropped, whatever the weights."""
+"""A group has 16 choices for 12 places: every group drops some, whatever the weights."""
 
 EXPERTS = ("gate=S0", "up=S0", "down=S0")
 TWO = [
@@ -67,7 +67,7 @@ def plan(out: Path) -> dict[str, Any]:
 
 
 def divided(out: Path) -> set[tuple[str, str]]:
-    """Operators with the axes along which some call is divided."""
+    """Operators with the axes along which at least one call is divided."""
     words = [(step["operator"], word) for step in plan(out)["graph"]["steps"] for word in step["configuration"]]
     return {(operator, found[1]) for operator, word in words if (found := re.match(r"along (\w+)$", word))}
 
@@ -84,7 +84,7 @@ def test_the_program_equals_its_model(
 
 
 def test_tokens_are_sent_to_the_experts_and_back(compile_program: Compile) -> None:
-    """No gather of all tokens, no sum of all results: each way one all-to-all, and one backwards."""
+    """No gather of all tokens and no sum of all results: one all-to-all each way forwards, and one each backwards."""
     out = compile_program(MODEL, devices=2, pins=TWO[0][0])
     model, parallel = (out / "model.py").read_text(), (out / "parallel.py").read_text()
     assert "given_s0 = parallel.all_to_all_1_0_expert(given" in model and "parallel.all_to_all_0_1_expert(made" in model
@@ -109,7 +109,7 @@ def test_what_is_declared_is_listed_and_not_proved(compile_program: Compile, tmp
 
 
 def test_the_small_example_drops_tokens_and_with_room_for_all_it_drops_none() -> None:
-    """What the agreement of examples/mixtral_8x7b.udl with its module says something about."""
+    """The comparison of examples/mixtral_8x7b.udl with its module therefore covers dropped tokens."""
     from unity_dsl.index.declarations.loading import load_library
 
     expected = run_reference("mixtral_8x7b", load_library())

@@ -1,4 +1,4 @@
-"""A user's own operator, element function and parallel op: one file in a folder of theirs, nothing else."""
+"""A user's own operator, element function and parallel op need only one file in a folder of the user."""
 
 from __future__ import annotations
 

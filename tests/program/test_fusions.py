@@ -1,4 +1,4 @@
-"""Programs in which the shipped rules fused operators: equal to the model as it was written, fused where that pays."""
+"""Programs with operators fused by the shipped rules: equal to the original model, and fused where that pays."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def seconds(out: Path) -> float:
 
 @pytest.mark.parametrize(("ranks", "strategy"), [(1, "auto"), (2, "data_parallel")])
 def test_a_bias_is_added_by_linear(ranks: int, strategy: str, compile_program: Compile, pool: RankPool) -> None:
-    """In both orders of the sum, and cheaper than without."""
+    """Fusion works for both orders of the sum, and costs less than no fusion."""
     out = compile_program(TWO_LAYERS, devices=ranks, strategy=strategy)
     assert [rule for rule, _ in applied(out)] == ["linear_with_bias"] * 2
     assert (out / "model.py").read_text().count("by rule linear_with_bias") == 2
@@ -63,7 +63,7 @@ def test_a_bias_is_added_by_linear(ranks: int, strategy: str, compile_program: C
 
 
 def test_a_bias_behind_a_sum_over_the_devices_is_added_there(compile_program: Compile, pool: RankPool) -> None:
-    """Divided by columns, then by rows: of the second `linear` each device has a term of the sum alone."""
+    """Divided by columns, then by rows: each device has only a partial sum of the second `linear`."""
     out = compile_program(TWO_LAYERS, devices=2, pins=["up=S0", "down=S1", "a=S1"])
     assert applied(out) == [("linear_with_bias", "add_1")]
     report = check(out, pool=pool)
@@ -111,7 +111,9 @@ ACTIVATIONS = """model activations[b = 8, d = 16, heads = 2]
 def test_every_fused_operator_in_plans_drawn_by_chance(
     text: str, rules: set[str], compile_program: Compile, pool: RankPool
 ) -> None:
-    """Those without a native call, which no search chooses, on two ranks: until each rule was used."""
+    """Fused operators without a native call, which no search chooses, on two ranks: draws plans until each rule was
+    used.
+    """
     missing = set(rules)
     for seed in range(24):
         out = compile_program(text, devices=2, strategy=f"random:{seed}")
@@ -186,7 +188,7 @@ def test_attention_that_is_written_out(
 
 
 def test_a_rule_that_is_forbidden_is_not_used(compile_program: Compile, tmp_path: Path) -> None:
-    """Neither a shipped one nor one of a file, nor where the program is compiled again."""
+    """Forbids a shipped rule and a rule of a file, also when the program is compiled again."""
     model = TWO_LAYERS.replace("relu(linear(x, up) + up_bias)", "relu(relu(linear(x, up) + up_bias))")
     laws = tmp_path / "laws.rules"
     laws.write_text("rule relu_twice(x: [b..])\n  relu(relu(x)) => relu(x)\n")
@@ -203,7 +205,7 @@ def test_a_rule_that_is_forbidden_is_not_used(compile_program: Compile, tmp_path
 
 
 def test_attention_with_dropout_is_not_fused(compile_program: Compile) -> None:
-    """The native call draws other numbers, which no rule may replace."""
+    """The native call draws other random numbers, which no rule may replace."""
     out = compile_program(ATTENTION.replace("MASKED", "causal_mask(scores)"), settings={"p": 0.1})
     assert applied(out) == []
 
@@ -215,7 +217,7 @@ def test_another_number_of_ranks_fuses_again(compile_program: Compile, pool: Ran
 
 
 def test_a_repeat_is_fused_in_all_its_iterations_and_takes_fewer_sizes(compile_program: Compile) -> None:
-    """A program whose operators were fused takes smaller batches outside training, as it does without."""
+    """Outside training, a program with fused operators takes smaller batches, like a program without them."""
     gpt2 = folder("examples") / "gpt2.udl"
     out = compile_program(gpt2, preset="small", settings={"dropout": 0})
     assert applied(out) == [

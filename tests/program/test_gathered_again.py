@@ -1,4 +1,4 @@
-"""Weights that are stored in slices: where memory is short, the backward pass gathers them again."""
+"""Sharded weights: if memory is short, the backward pass re-gathers them."""
 
 from __future__ import annotations
 
@@ -46,13 +46,14 @@ PINS = ("layer.up=S0", "layer.down=S1", "layer.h=S0", "layer.y=S0")
 
 NAMES = ("layer.up", "layer.down")
 HELD = {(): 5, NAMES[:1]: 3, NAMES: 0}
-"""Gathered weights that are held after the forward pass, by those that are freed. The first layer's `down` is read for
-its own gradient alone, `up` of it not: x has none.
+"""Gathered weights that are held after the forward pass, by the freed names.
+
+The backward pass reads each layer's `down`, and each `up` except the first layer's, whose input x has no gradient.
 """
 
 
 def run(rank: int, ranks: int, folder: str, freed: tuple[str, ...]) -> dict[str, Any]:
-    """The loss and its gradients, and how many gathered weights are held after the forward pass."""
+    """The loss and its gradients, and the number of gathered weights that are held after the forward pass."""
     with load_program(Path(folder)) as module:
         made = []
 
@@ -68,7 +69,7 @@ def run(rank: int, ranks: int, folder: str, freed: tuple[str, ...]) -> dict[str,
         source = torch.Generator().manual_seed(0)
         x, target = (torch.randn(4, 8, generator=source, dtype=torch.float64) for _ in range(2))
         loss, _ = model(x, target)
-        deadline = time.monotonic() + 5  # a thread of gloo lets go of what it has gathered a little later
+        deadline = time.monotonic() + 5  # a thread of gloo releases gathered tensors a little later
         while (held := sum(not weight.expired() for weight in made)) > HELD[freed] and time.monotonic() < deadline:
             time.sleep(0.01)
         loss.backward()
@@ -98,8 +99,9 @@ def test_freed_weights_are_gathered_again(compile_program: Compile, pool: RankPo
 
 
 def order(rank: int, ranks: int, folder: str) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    """What starts, forwards and backwards: collectives and matrix products, as often as one follows the other. Before,
-    a forward that fails in the second layer.
+    """Runs of all-gathers and matrix products, forwards and backwards, each with its length.
+
+    Before them a forward pass fails in the second layer.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -129,7 +131,7 @@ def order(rank: int, ranks: int, folder: str) -> tuple[list[tuple[str, int]], li
                 model(x, x)
             model.layer[1].forward = second
             with torch.no_grad():
-                model.layer[1].up.mul_(2)  # what the loop has begun to gather is out of date
+                model.layer[1].up.mul_(2)  # the prefetched weights are out of date
             with Log() as forward:
                 loss, _ = model(x, x)
             with Log() as backward:
@@ -147,16 +149,17 @@ def test_the_next_block_is_gathered_while_one_computes(compile_program: Compile,
     out = compile_program(text, devices=2, pins=(*PINS, "last=S0", "z=S0"))
     assert check(out, pool=pool).ok
     forward, backward = pool.run(order, str(out), ranks=2)[0]
-    # Of two layers before the first one computes, then of one more before each, at last of what comes after the loop.
+    # Gathers two layers before the first computes, one more before each, and the weights after the loop last.
     assert forward == [("gather", 2), ("product", 2), ("gather", 1), ("product", 2), ("gather", 1), ("product", 3)]
-    # For each weight the product that is its gradient, and that of its input: the first layer's x has none.
+    # A weight has two products: its gradient and its input's. The first layer's x has no gradient.
     assert backward == [("gather", 2), ("product", 2), ("gather", 1), ("product", 4), ("gather", 1), ("product", 7)]
 
 
 def test_they_are_freed_where_the_plan_fits_without_them_alone() -> None:
-    """Under limits that fall step by step: first none, then the one, at last both, with other layouts between them. A
-    batch of 64 is large enough that the plan holds the most as the backward pass begins, when all of them are held, but
-    for those of the last layer that it is through with.
+    """Lowers the memory limit step by step: first no weight is freed, then one, and in the end both.
+
+    Other layouts are chosen in between. With a batch of 64 the peak is at the start of the backward pass. Then all
+    gathered weights are held, except the ones of the last layer that are no longer needed.
     """
     library, machine = load_library(), load_machine("dgx-a100")
     model = build_model(parse_model(Source("m.udl", MODEL.lstrip().replace("b = 4", "b = 64"))), library)

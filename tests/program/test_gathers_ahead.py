@@ -1,4 +1,4 @@
-"""Weights in slices, gathered before they are read: in repeats in turns, behind them, and by operators in none."""
+"""Sharded weights that are prefetched: in interleaved repeats, after them, and by operators in no repeat."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CHAIN = """model chain[b = 8, d = 8]
 
 
 def written(text: str, folder: Path, *, turns: bool, freed: bool = False, **choices: Any) -> tuple[Plan, Compilation]:
-    """A plan, with its repeats in `turns` or not, whose gathered weights may be `freed`. Its program is `out`."""
+    """Writes a plan to `out`: with interleaved repeats if `turns`, and with gathered weights freed if `freed`."""
     (folder / "model.udl").write_text(text)
     request = Request(folder / "model.udl", **choices)
     compiled = compile_model(request)
@@ -70,7 +70,7 @@ def written(text: str, folder: Path, *, turns: bool, freed: bool = False, **choi
 
 
 def ran(folder: Path, ranks: int, pool: RankPool) -> list[str]:
-    """Matrix products and the beginnings of collectives."""
+    """The matrix products and starts of collectives that a rank ran."""
     found = pool.run(list_operations, str(folder / "out"), True, ranks=ranks)[0]
     return merged([name.removesuffix("_coalesced") for name in found if name != "wait"])
 
@@ -79,7 +79,7 @@ def ran(folder: Path, ranks: int, pool: RankPool) -> list[str]:
 def test_operations_run_in_the_order_that_is_simulated(
     seed: int, turns: bool, freed: bool, tmp_path: Path, pool: RankPool
 ) -> None:
-    """Plans that gather weights of both repeats, before and behind them, and send values."""
+    """Plans that gather weights in, before and after both repeats, and send values."""
     choices = {"devices": 4, "mesh": (2, 2), "strategy": f"random:{seed}"}
     plan, compiled = written(TOWERS, tmp_path, turns=turns, freed=freed, **choices)
     text = (tmp_path / "out" / "model.py").read_text()
@@ -91,7 +91,7 @@ def test_operations_run_in_the_order_that_is_simulated(
 
 @pytest.mark.parametrize("freed", [False, True])
 def test_operators_in_no_loop_wait_for_what_they_read(freed: bool, tmp_path: Path, pool: RankPool) -> None:
-    """All is begun before the first one, and gathered again one operator ahead. What is summed last is sent last."""
+    """All gathers start before the first operator. Re-gathers start one operator ahead. The last sums are sent last."""
     plan, compiled = written(CHAIN, tmp_path, turns=False, freed=freed, devices=2, strategy="zero")
     lines = (tmp_path / "out" / "model.py").read_text().splitlines()
     steps = [line.split("=")[1].split("(")[0].strip() for line in lines if "gathered(" in line or "= F.linear" in line]
@@ -100,7 +100,7 @@ def test_operators_in_no_loop_wait_for_what_they_read(freed: bool, tmp_path: Pat
     assert check(tmp_path / "out", steps=2, pool=pool).ok
     found = ran(tmp_path, 2, pool)
     assert found == merged(simulated(plan, compiled))
-    again = ["all_gather", "all_gather"] if freed else []  # `first` is read for its own gradient alone
+    again = ["all_gather", "all_gather"] if freed else []  # only the gradient of x would read `first`
     assert found == ["all_gather", "mm", "all_reduce", *again, "mm", "reduce_scatter"]
 
 
@@ -122,8 +122,10 @@ LAYERS = """model layers[b = 8, d = 8]
 def test_a_weight_that_is_gathered_along_one_axis_and_divided_along_another(
     freed: bool, tmp_path: Path, pool: RankPool
 ) -> None:
-    """Tensor parallelism whose biases are stored in slices of the data's axis: what an iteration reads of these is
-    gathered with its other weights, and does not wait behind those of the next one.
+    """Tensor parallelism with biases stored in slices along the data axis.
+
+    An iteration gathers its slices of the biases with its other weights. They do not wait behind the gathers of the
+    next iteration.
     """
     pins = ["layer.up=S1,S0", "layer.bias=S0,I", "layer.down=S0,S1", "layer.linear_1=S0,S1", "layer.add_1=S0,S1"]
     choices = {"devices": 4, "mesh": (2, 2), "pins": pins, "shipped_rules": False}

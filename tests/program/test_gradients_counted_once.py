@@ -1,4 +1,4 @@
-"""Each way to count a gradient twice, or a part of it not at all, as a program that is compared with its reference."""
+"""Programs in which a gradient could be counted twice or in part omitted, each compared with its reference."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Graph attention (Velickovic et al. 2018): its program against a module that is written by hand, and its plan at the
-size of a large graph.
+"""Graph attention (Velickovic et al. 2018): its program against a module written by hand, and its plan at the size of a
+large graph.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def written(model: Path, out: Path, **more: object) -> Path:
 
 
 def attention(x: Tensor, w: Tensor, left: Tensor, right: Tensor, source: Tensor, ends: Tensor) -> Tensor:
-    """A layer in torch, edge by edge."""
+    """A graph attention layer in plain torch, edge by edge."""
     heads, k = left.shape
     z = (x @ w.T).view(-1, heads, k)
     s = F.leaky_relu((z * left).sum(-1)[source] + (z * right).sum(-1)[ends])
@@ -80,7 +80,7 @@ def attention(x: Tensor, w: Tensor, left: Tensor, right: Tensor, source: Tensor,
 
 
 def test_gradients_are_those_of_a_module_written_by_hand(model: Path, tmp_path: Path) -> None:
-    """In float64, at weights and a graph that are drawn; some nodes have no edge."""
+    """In float64, with random weights and a random graph, in which some nodes have no edge."""
     torch.manual_seed(3)
     batch = {
         "x": torch.randn(24, 8, dtype=torch.float64),
@@ -109,12 +109,12 @@ def test_gradients_are_those_of_a_module_written_by_hand(model: Path, tmp_path: 
 def test_the_program_on_ranks_equals_its_model(
     pins: tuple[str, ...], model: Path, tmp_path: Path, pool: RankPool
 ) -> None:
-    """Divided by nodes, heads or edges: then the greatest scores and the sums of a node are those of all devices."""
+    """Divided by nodes, heads or edges. The maximum score and the sum of a node are then taken over all devices."""
     assert check(written(model, tmp_path / "out", devices=2, mesh=(2,), pins=pins), pool=pool).ok
 
 
 def test_a_large_graph_has_no_dense_tensor(model: Path) -> None:
-    """170,000 nodes and 1.2 million edges on eight GPUs: a tensor of pairs alone would be 1.6 TB."""
+    """170,000 nodes and 1.2 million edges on eight GPUs: a dense tensor over nodes and edges alone would be 1.6 TB."""
     request = Request(model, operators=(model.parent / "ops",), machine="dgx-h100", devices=8)
     plan = compile_model(request).plan
     assert plan.cost.memory.total < 2e9 and plan.seconds < 0.01

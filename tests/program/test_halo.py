@@ -72,7 +72,7 @@ SHRINKING = """model shrinking[b = 1, c = 2, l = 18]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's folder with all there is about windows, as if nothing of it were shipped."""
+    """A user's folder that declares everything about windows, as if nothing of it were shipped."""
 
     def sources(folders: Sequence[Path]) -> tuple[Source, ...]:
         shipped = [without(source, ["halo", "conv1d"]) for source in library_sources()]
@@ -106,7 +106,7 @@ def conversions(out: Path) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_the_search_divides_a_long_sequence(ranks: int, folder: Path, compile_program: Compile, pool: RankPool) -> None:
-    """Batch 1 and few channels: the sequence is what there is to divide, and only the rims are sent."""
+    """With batch 1 and few channels only the sequence can be divided, and only the borders of slices are sent."""
     out = compile_program(LONG, devices=ranks, machine=THIN, operators=[folder])
     assert all(role == "along q by halo" for found in roles(out, "conv1d") for role in found)
     assert ("S2", "halo(2; before=1; after=1)") in [
@@ -137,7 +137,7 @@ def test_the_plan_names_the_theorems_it_rests_on(folder: Path, compile_program: 
 def test_strides_and_other_fills(
     ranks: int, pins: list[str], folder: Path, compile_program: Compile, pool: RankPool
 ) -> None:
-    """Even kernels, strides, windows of maxima, an axis that is read around itself and a fill of 1."""
+    """Even kernels, strides, windows of maxima, an axis with circular padding, and a fill of 1."""
     out = compile_program(STRIDED, devices=ranks, pins=pins, operators=[folder])
     assert {role for found in roles(out, "pool") for role in found} == {"along q by halo"}
     assert {role for found in roles(out, "blur") for role in found} == {"along l by halo"}
@@ -164,7 +164,7 @@ def test_mixed_with_other_mesh_axes(folder: Path, compile_program: Compile, pool
 
 
 def test_slices_that_drift_apart_are_refused_in_words(folder: Path, tmp_path: Path) -> None:
-    """18 positions make 16: on the second device the windows would begin where the slice of x does not."""
+    """18 positions give 16. On the second device the windows would start elsewhere than the slice of x."""
     model = tmp_path / "shrinking.udl"
     model.write_text(SHRINKING)
     with pytest.raises(InputError) as refused:
@@ -184,7 +184,7 @@ def test_slices_that_drift_apart_are_refused_in_words(folder: Path, tmp_path: Pa
 def test_an_op_that_does_not_hold_what_is_read_is_not_used_wrongly(
     change: tuple[str, str], why: str, folder: Path, compile_program: Compile, pool: RankPool
 ) -> None:
-    """Either it is not used, or, where more of the neighbours makes up for it, the program is right."""
+    """The op is not used, or the program is right because a larger slice of the neighbours makes up for it."""
     text = HALO.replace(*change)
     if change[1] == "l == e + 1":
         text = text.replace("; dim, before, after", "; dim").replace("- before", "- 0")

@@ -1,4 +1,4 @@
-"""Models without a loss, and models that are called without what the loss alone reads."""
+"""Models without a loss, and models called without the inputs that only the loss reads."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_check_finds_an_output_that_differs(compile_program: Compile, pool: Rank
 
 
 def test_what_has_no_loss_has_no_gradient_and_says_so(compile_program: Compile) -> None:
-    """The plan is not priced for a backward pass, and torch refuses one."""
+    """The plan has no backward cost, and torch refuses a backward pass."""
     out = compile_program(INFERENCE, devices=1)
     with load_program(out) as program:
         model = program.Model()
@@ -71,7 +71,7 @@ def test_what_has_no_loss_has_no_gradient_and_says_so(compile_program: Compile) 
 
 
 def test_a_trained_model_is_called_without_its_targets(compile_program: Compile) -> None:
-    """Inputs of the loss alone may be left out, all of them together; outputs are the same, and nothing is updated."""
+    """Inputs that only the loss reads may be left out, all together. Outputs stay the same, and nothing is updated."""
     out = compile_program(TRAINED, devices=1)
     with load_program(out) as program:
         model = program.Model(dtype=torch.float64)
@@ -96,7 +96,7 @@ def test_a_trained_model_is_called_without_its_targets(compile_program: Compile)
 
 @pytest.mark.parametrize("strategy", ["data_parallel", "random:1", "random:2"])
 def test_calls_without_targets_on_ranks(compile_program: Compile, pool: RankPool, strategy: str) -> None:
-    """`check` compares such a call too."""
+    """`check` also compares a call without targets."""
     assert check(compile_program(TRAINED, devices=2, strategy=strategy), pool=pool).ok
 
 

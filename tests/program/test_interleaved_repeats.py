@@ -1,4 +1,4 @@
-"""Repeats whose iterations run in turns: programs of the same meaning, that send while others compute."""
+"""Repeats with interleaved execution: equivalent programs that communicate while another repeat computes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ TOWERS = """model towers[b = 8, d = 8, e = 4]
   loss mse(y, target)
   output y
 """
-"""Repeats that carry one value or two, see one of outside, draw random numbers, cut and join."""
+"""Repeats that carry one value or two, read an outside value, draw random numbers, split and concatenate."""
 
 CHAINS = """model chains[b = 8, d = 8]
   input user: f32[b, d]
@@ -71,7 +71,7 @@ CHAINS = """model chains[b = 8, d = 8]
 
 
 def written(text: str, folder: Path, stagger: int = 1, **choices: Any) -> tuple[Plan, Compilation, Path]:
-    """A plan with all repeats in turns that can be, staggered, and the folder of its program."""
+    """A plan with all possible repeats interleaved, with a skewed start, and the folder of its program."""
     (folder / "model.udl").write_text(text)
     request = Request(folder / "model.udl", **choices)
     compiled = compile_model(request)
@@ -91,7 +91,7 @@ def written(text: str, folder: Path, stagger: int = 1, **choices: Any) -> tuple[
     ],
 )
 def test_a_program_in_turns_is_the_model(ranks: int, choices: dict[str, Any], tmp_path: Path, pool: RankPool) -> None:
-    """It is checked, and read back, its collectives and memory are those that are simulated."""
+    """The program passes its check, its plan reads back equal, and its peak memory is that of the simulated step."""
     plan, compiled, out = written(TOWERS, tmp_path, devices=ranks, **choices)
     assert plan.passes.interleaved == (("left_layer", "right_layer", "third_layer"),)
     report = check(out, steps=2, pool=pool)
@@ -106,7 +106,7 @@ def test_a_program_in_turns_is_the_model(ranks: int, choices: dict[str, Any], tm
 
 
 def test_kernels_run_in_turns(tmp_path: Path, pool: RankPool) -> None:
-    """What they are given may be on its way as well."""
+    """A kernel's inputs may still be in flight too."""
     plan, _, out = written(TOWERS, tmp_path, devices=2, strategy="random:1", kernels="triton")
     assert plan.passes.interleaved and "kernels." in (out / "model.py").read_text()
     report = check(out, steps=1, pool=pool)
@@ -116,7 +116,7 @@ def test_kernels_run_in_turns(tmp_path: Path, pool: RankPool) -> None:
 @pytest.mark.a_day(3)
 @pytest.mark.parametrize(("seed", "stagger"), [(0, 1), (2, 2), (5, 2), (8, 1), (8, 2), (10, 2)])
 def test_operations_run_in_the_order_that_is_simulated(seed: int, stagger: int, tmp_path: Path, pool: RankPool) -> None:
-    """Matrix products and the beginnings of collectives, forwards and backwards."""
+    """Compares matrix products and starts of collectives, forwards and backwards."""
     plan, compiled, out = written(CHAINS, tmp_path, stagger, devices=4, mesh=(2, 2), strategy=f"random:{seed}")
     assert plan.passes.interleaved
     ran = pool.run(list_operations, str(out), ranks=4)[0]
@@ -131,7 +131,7 @@ def test_torch_compile_takes_it_in_one_graph(tmp_path: Path, pool: RankPool) -> 
 
 
 def test_sets_that_do_not_exist_are_refused(tmp_path: Path) -> None:
-    """In a plan.json that was changed."""
+    """The sets are in a modified plan.json."""
     _, _, out = written(CHAINS, tmp_path, devices=2, strategy="random:1")
     record = load_plan_file(out)
     for names in (("left_layer", "other"), ("left_layer", "left_layer.w")):
@@ -155,7 +155,7 @@ def simulated(plan: Plan, compiled: Compilation) -> list[str]:
 
 
 def merged(names: list[str]) -> list[str]:
-    """Products one behind the other as one: the backward pass of a linear operator has up to two."""
+    """Merges consecutive matrix products into one: the backward pass of a linear operator has up to two."""
     short = {"all_gather_into_tensor_out": "all_gather", "all_gather_into_tensor": "all_gather"}
     short |= {"reduce_scatter_tensor": "reduce_scatter", "all_to_all_single": "all_to_all"}
     return [

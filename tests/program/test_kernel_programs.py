@@ -1,4 +1,4 @@
-"""Programs whose operators run as kernels, in Triton's interpreter, equal their models on one device."""
+"""Programs whose operators run as kernels, in Triton's interpreter, equal their one-device models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .example_cases import EXAMPLES, Case, Checker
 
 TODAY = of_the_day([(example, ranks) for example in EXAMPLES for ranks in (1, 2)], 2)
 FUZZED = [SAMPLE * 10 + number for number in range(10)]
-"""Numbers of cases, others every day."""
+"""Numbers of random cases, which change every day."""
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_a_random_plan_equals_its_model(
 
 
 def test_a_value_that_is_read_in_two_layouts(pool: RankPool, known: tuple[Library, Library], tmp_path: Path) -> None:
-    """A product of a value with itself, as terms of a sum and whole: a kernel would have one tensor of both."""
+    """A value times itself, read once as partial sums and once whole. A kernel would use one tensor for both."""
     assert_equal(7399502, pool, known, tmp_path)
 
 
@@ -82,14 +82,14 @@ GATED = """model gated[b = 6, s = 4, d = 24, inner = 40]
   y = x + dropout(linear(gated, down); p=0.2)
   loss mse(linear(y, head), target)
 """
-"""Two matrix products that are kernels with what follows them: `linear(x, gate)` and `linear(gated, down)`."""
+"""Two matrix products that are kernels with the operators after them: `linear(x, gate)` and `linear(gated, down)`."""
 
 
 @pytest.mark.parametrize("case", range(SAMPLE * 5, SAMPLE * 5 + 5))
 def test_products_with_what_is_around_them_equal_their_model(
     case: int, pool: RankPool, known: tuple[Library, Library], tmp_path: Path
 ) -> None:
-    """By random plans: batch, rows, columns and sums are divided, or nothing is. Most of them have such kernels."""
+    """Random plans divide the batch, rows, columns, sums, or nothing. Most of the plans have such kernels."""
     model = build_model(parse_model(Source("gated.udl", GATED)), known[0])
     plan = random_plan(model, Mesh((MeshAxis("a", 2),)), known[0], Random(case))
     found = Drawn(GATED, model, known[0], plan)

@@ -57,7 +57,7 @@ MEGATRON = {
     **dict.fromkeys(("a", "f", "loss"), "P"),
     **dict.fromkeys(("e", "n1", "dropped", "r", "n2", "dropout_1", "y"), "S1"),
 }
-"""Heads and hidden features are divided inside the two parts, the sequence outside of them."""
+"""Heads and hidden features are sharded inside the attention and feed-forward parts, the sequence outside of them."""
 CONTEXT = {
     **dict.fromkeys(("a.query", "a.key", "a.value", "a.out", "first", "gain1", "gain2", "up", "down"), "I"),
     **dict.fromkeys(("e", "n1", "a", "dropped", "r", "n2", "h", "f", "dropout_1", "y"), "S1"),
@@ -65,13 +65,13 @@ CONTEXT = {
     **dict.fromkeys(("a.rearrange_1", "a.rearrange_2", "a.q", "a.k", "a.v", "a.mixed"), "S2"),
     "loss": "P",
 }
-"""Weights are whole everywhere, the sequence is divided everywhere."""
+"""Weights are whole and the sequence is sharded everywhere."""
 
 Compile = Callable[..., Path]
 SLOW = str(Path(__file__).parent / "slow.toml")
-"""A machine on which it does not pay to compute all scores everywhere and to add up parts of the values instead."""
+"""A machine on which replicated scores plus partial sums of the values do not pay."""
 THIN = str(Path(__file__).parent / "thin.toml")
-"""A machine on which it pays to send few bytes, whatever that takes of copies."""
+"""A machine on which sending few bytes pays, whatever the copies cost."""
 
 
 def pins(layouts: dict[str, str]) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ def collectives(pool: RankPool, out: Path, ranks: int) -> tuple[Counter[str], Co
 def test_the_sequence_is_divided_between_divided_matrix_products(
     ranks: int, compile_program: Compile, pool: RankPool
 ) -> None:
-    """Megatron's all-reduces become an all-gather in front of each part and a reduce-scatter behind it."""
+    """Megatron's all-reduces become an all-gather before each part and a reduce-scatter after it."""
     choices = {"machine": THIN, "settings": {"heads": 8, "kv_heads": 4}}
     out = compile_program(LAYER, devices=ranks, pins=pins(MEGATRON), **choices)
     assert check(out, pool=pool).ok
@@ -111,7 +111,7 @@ def test_queries_divided_by_position_gather_keys_and_values(
 def test_keys_divided_by_position_reduce_maximum_and_sum_of_rows(
     ranks: int, compile_program: Compile, pool: RankPool
 ) -> None:
-    """Queries are gathered, the greatest score and the sum of a row are reduced, and the terms of the mixed values."""
+    """Queries are gathered. Row maxima, row sums and partial sums of the mixed values are reduced."""
     layouts = {**CONTEXT, "a.mixed": "P"}
     out = compile_program(LAYER, devices=ranks, machine=SLOW, pins=pins(layouts))
     assert check(out, pool=pool).ok
@@ -121,7 +121,7 @@ def test_keys_divided_by_position_reduce_maximum_and_sum_of_rows(
 
 @pytest.fixture
 def planned(tmp_path: Path) -> Callable[..., list[PlannedNode]]:
-    """`planned(operator, pins, devices=8, …)`: how a plan of the layer runs the operator."""
+    """`planned(operator, pins, devices=8, …)` returns the operator's nodes in a plan of the layer."""
 
     def found(operator: str, layouts: dict[str, str], **choices: Any) -> list[PlannedNode]:
         path = tmp_path / "model.udl"
@@ -153,7 +153,7 @@ def test_groups_of_queries_on_more_devices_than_key_value_heads(compile_program:
 
 
 def test_other_axes_are_divided_where_the_sequence_cannot_be(compile_program: Compile, pool: RankPool) -> None:
-    """2 images of 17 positions on 4 devices: both the batch and the heads are divided."""
+    """2 images of 17 positions on 4 devices: both the batch and the heads are sharded."""
     model = folder("examples") / "vit_l16.udl"
     settings = {"b": 2}
     out = compile_program(model, devices=4, machine=SLOW, preset="small", settings=settings, mesh=(2, 2))

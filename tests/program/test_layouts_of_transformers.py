@@ -1,4 +1,4 @@
-"""Megatron's and FSDP's layouts: found or pinned, and what they communicate."""
+"""Megatron's and FSDP's layouts, found or pinned, and their collectives."""
 
 from __future__ import annotations
 
@@ -49,9 +49,10 @@ Compile = Callable[..., Path]
 
 
 def test_megatron_is_found_where_it_is_optimal(compile_program: Compile, pool: RankPool, tmp_path: Path) -> None:
-    """One sequence of odd length: neither batch nor sequence divides, so the heads and the hidden axis do. The input
-    has no gradient: instead of that of the first norm's result those of its two weights are summed, in a bucket. Its
-    kernels take longer than their launches, which are quick.
+    """With one sequence of odd length neither batch nor sequence divides, so heads and the hidden axis are sharded.
+
+    The input has no gradient. The gradients of the first norm's two weights are therefore summed, in a bucket, instead
+    of the gradient of its result. The machine has quick launches, shorter than the kernels.
     """
     quick = tmp_path / "quick.toml"
     quick.write_text(re.sub(r"launch_latency_us = \d+", "launch_latency_us = 2", machine_source("dgx-a100").text))
@@ -78,7 +79,7 @@ def test_megatron_can_be_pinned(compile_program: Compile, pool: RankPool) -> Non
 
 
 def test_fsdp_can_be_pinned(compile_program: Compile, pool: RankPool) -> None:
-    """Weights stored in slices, activations divided by batch: one gather of all, and one scatter per weight."""
+    """Sharded weights, activations sharded by batch: one coalesced all-gather, one reduce-scatter per weight."""
     weights = ("gain1", "bias1", "wq", "wk", "wv", "wo", "gain2", "bias2", "w1", "w2")
     activations = ("n1", "q", "k", "v", "p", "a", "o", "r", "n2", "g", "y")
     pins = [*(f"{name}=S0" for name in (*weights, *activations)), "loss=P"]
@@ -89,7 +90,7 @@ def test_fsdp_can_be_pinned(compile_program: Compile, pool: RankPool) -> None:
     assert backward == Counter(reduce_scatter_tensor=len(weights))
     _, bucketed = pool.run(count_collectives, str(out), 1 << 24, ranks=2)[0]
     assert bucketed == Counter(reduce_scatter_tensor=1)
-    # What gloo calls ALLGATHER_COALESCED corrupts its heap (torch 2.13, ProcessGroupGloo::runLoop): none is left there.
+    # gloo's ALLGATHER_COALESCED corrupts its heap (torch 2.13, ProcessGroupGloo::runLoop): the program does not use it.
     forward, _ = pool.run(count_collectives, str(out), 0, False, False, True, ranks=2)[0]
     assert forward == Counter(all_gather_into_tensor_out=len(weights))
 
@@ -105,14 +106,14 @@ def test_data_parallel_reduces_each_gradient_once(compile_program: Compile, pool
 
 
 def bert(compile_program: Compile, pins: list[str], strategy: str = "auto", precision: str | None = None) -> str:
-    """The small one, of two layers, on two ranks."""
+    """The small preset of bert_large, with two layers, on two ranks."""
     model = folder("examples") / "bert_large.udl"
     choices = {"strategy": strategy, "precision": precision}
     return str(compile_program(model, preset="small", devices=2, machine="dgx-a100", pins=pins, **choices))
 
 
 def test_megatron_of_bert_sums_twice_a_layer(compile_program: Compile, pool: RankPool) -> None:
-    """Shoeybi et al. 2019, section 3: two all-reduces forward and two backward, and none of gradients."""
+    """Shoeybi et al. 2019, section 3: two all-reduces forward and two backward, and none for weight gradients."""
     heads = [f"layer.attn.{name}" for name in ("query", "key", "value")]
     pins = [f"{name}.{weight}=S0" for name in (*heads, "layer.ff.up") for weight in ("w", "bias")]
     pins += [f"{name}.linear_1=S2" for name in (*heads, "layer.ff.up")]
@@ -122,16 +123,18 @@ def test_megatron_of_bert_sums_twice_a_layer(compile_program: Compile, pool: Ran
     pins += ["layer.attn.p=S1"]
     pins += [f"{name}=I" for name in ("x", "layer.attn.out", "layer.ff.down", "layer.ln_*", "layer.add_*")]
     around = ("token", "position", "segment", "token_bias", "transform.*", "transformed.*", "pooler.*", "order.*")
-    pins += [f"{name}=I" for name in around]  # else small ones are each on one device, and their losses are summed
+    pins += [f"{name}=I" for name in around]  # else small operators each run on one device, and their losses are summed
     out = bert(compile_program, pins)
     forward, backward = pool.run(count_collectives, out, 0, ranks=2)[0]
     assert forward == backward == Counter(all_reduce=2 * 2)
 
 
 def test_fsdp_of_bert_gathers_once_a_layer(compile_program: Compile, pool: RankPool) -> None:
-    """Zhao et al. 2023, section 3: an all-gather a unit, one more in the backward where weights are freed, and a
-    reduce-scatter. The units are the layers, what is before and behind them, and the table that both read. In float32:
-    in bfloat16 a CPU keeps float32 copies of gains, and the unit before the layers is not gathered again.
+    """Zhao et al. 2023, section 3: one all-gather and one reduce-scatter per unit, and a re-gather if weights are
+    freed.
+
+    The units are the layers, the operators before and after them, and the table that both read. In float32, because in
+    bfloat16 a CPU keeps float32 copies of gains, and then the unit before the layers is not re-gathered.
     """
     stored = ("*.w", "*.bias", "*.gain", "token", "position", "segment", "token_bias")
     out = bert(compile_program, [f"{name}=S0" for name in stored], "data_parallel", "f32")
@@ -139,7 +142,7 @@ def test_fsdp_of_bert_gathers_once_a_layer(compile_program: Compile, pool: RankP
         forward, backward = pool.run(count_collectives, out, 1 << 24, freed, ranks=2)[0]
         assert forward == Counter(all_gather_into_tensor_coalesced=2 + 2, all_gather_into_tensor=1)
         scattered = backward.pop("reduce_scatter_tensor")
-        assert scattered == 1  # all gradients together fill no bucket
+        assert scattered == 1  # all gradients together do not fill a bucket
         assert backward == (Counter(all_gather_into_tensor_coalesced=2 + 2) if freed else Counter())
     weights = 2 * 16 + 14
     _, backward = pool.run(count_collectives, out, 0, ranks=2)[0]

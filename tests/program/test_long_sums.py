@@ -1,4 +1,4 @@
-"""Sums of thousands of narrow floats, forward and in gradients: within a rounding of float64, or `check` says so."""
+"""Sums of thousands of narrow floats, forward and in gradients: within a rounding of float64, else `check` fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unity_dsl.emit.rank_pool import RankPool
 
 Compile = Callable[..., Path]
 ROUNDING = 2.0**-6
-"""Of bfloat16 at a few places of a model."""
+"""Relative error of bfloat16 rounding at a few places of a model."""
 OPERATORS = """
 op rows(i: int<v>[n], w: [v, d]) -> y: [n, d]
   y[n, d] = sum(v) [v == i[n]] * w[v, d]
@@ -52,7 +52,7 @@ def source(kind: str, folder: Path) -> Path:
 
 
 def gradients(out: Path, dtype: torch.dtype | None) -> dict[str, torch.Tensor]:
-    """Of every weight, with integers that name few rows, as float64."""
+    """The gradients of all weights in float64, for integer inputs that select few rows."""
     source = torch.Generator().manual_seed(5)
     with load_program(out) as module:
         model = module.Model(dtype=dtype)
@@ -79,7 +79,7 @@ def test_gradients_of_long_sums_are_within_a_rounding(compile_program: Compile, 
 def test_check_finds_gradients_that_add_up_in_the_narrow_type(
     compile_program: Compile, tmp_path: Path, pool: RankPool
 ) -> None:
-    """The program on one device, which would do the same, is no excuse for it."""
+    """The one-device program would do the same, but that does not excuse the error."""
     out = compile_program(source("embedding", tmp_path), devices=1, precision="bf16", operators=[tmp_path])
     report = check(out, pool=pool)
     assert report.ok, report

@@ -1,4 +1,4 @@
-"""`scan` and `cond` in programs: values and gradients against plain torch, and the same under any plan."""
+"""`scan` and `cond` in programs: values and gradients against plain torch, and the same under every plan."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ PLANS = [
 def test_any_plan_computes_the_same(
     text: str, ranks: int, strategy: str, pins: list[str], compile_program: Compile, pool: RankPool
 ) -> None:
-    """Dropout included: its sites are counted by iteration. The gate is drawn: both ways are gone in three steps."""
+    """Includes dropout, whose sites are numbered by iteration. The gate is random: three steps take both branches."""
     settings = {"p": 0.3} if text is SCAN else {}
     report = check(compile_program(text, devices=ranks, strategy=strategy, pins=pins, settings=settings), pool=pool)
     assert report.ok, report
@@ -180,7 +180,7 @@ def test_a_weight_is_converted_once_for_all_iterations(
 
 
 def run_gated(rank: int, ranks: int, program: str, gate: int) -> tuple[Counter[str], dict[str, float | None]]:
-    """Calls of the skippable module's operators on a rank, and the norms of its gradients."""
+    """Counts calls of the skippable module's operators on a rank, and returns the norms of its gradients."""
     with load_program(Path(program)) as module:
         model = module.Model(module.build_mesh("cpu"), dtype=torch.float64)
         model.initialise(0)
@@ -199,7 +199,7 @@ def run_gated(rank: int, ranks: int, program: str, gate: int) -> tuple[Counter[s
 
 @pytest.mark.parametrize("pins", [["h_1=S0", "skip.w=S0"], ["h_1=S1", "skip.w=S1"]])
 def test_what_is_skipped_is_executed_on_no_rank(pins: list[str], compile_program: Compile, pool: RankPool) -> None:
-    """No module of a body runs, none of its weights is gathered or gets a gradient, no buffer is updated."""
+    """A skipped body runs no module, gathers no weight, gives no weight a gradient, and updates no buffer."""
     out = str(compile_program(COND, devices=2, pins=pins))
     for gate in (0, 1):
         for calls, found in pool.run(run_gated, out, gate, ranks=2):
@@ -228,6 +228,6 @@ model weightless[b = 8, d = 16]
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_loops_without_weights(compile_program: Compile, pool: RankPool, ranks: int) -> None:
-    """On one device each of their tensors has one layout alone, that of an input too."""
+    """On one device each tensor of these loops has only one layout, and so has an input."""
     report = check(compile_program(WEIGHTLESS, devices=ranks), pool=pool)
     assert report.ok, report

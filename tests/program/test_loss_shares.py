@@ -1,4 +1,4 @@
-"""A step over several batches, and an evaluation, are those of one batch of all their examples, whatever is counted."""
+"""A step over several batches, and an evaluation, equal those of one large batch, whatever the loss counts."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def compiled(compile_program: Compile, place: Path, loss: str, **choices: Any) -
 
 @dataclass(frozen=True)
 class Run:
-    """Weights after some steps, losses and gradient norms of the steps, and what was printed of the test split."""
+    """Weights after some steps, loss and gradient norm of each step, and the printed line of the test split."""
 
     weights: Mapping[str, torch.Tensor]
     steps: Sequence[tuple[float, float]]
@@ -109,7 +109,7 @@ class Run:
 
 
 def trained(out: Path, ranks: int, place: Path, accumulate: int, reader: Path | None = None) -> Run:
-    """A run whose weights the program `reader` reads, on one device."""
+    """A training run. The program `reader`, else `out`, reads its weights on one device."""
     recipe = ("--steps", 3, "--optimizer", "sgd", "--momentum", 0.5, "--lr", 0.5, "--clip", 10, "--dtype", "float64")
     kept, log = place / f"kept{accumulate}{ranks}", place / f"log{accumulate}{ranks}"
     data = ("--data", "uneven:batches", "--accumulate", accumulate, "--checkpoint", kept, "--log-file", log)
@@ -137,7 +137,7 @@ def test_accumulated_batches_are_one_batch(compile_program: Compile, tmp_path: P
 
 
 def test_ranks_weigh_by_the_whole_batch(compile_program: Compile, tmp_path: Path) -> None:
-    """Each of two ranks reads its own rows, of which it would count others than the other one."""
+    """Each of two ranks reads its own rows, and would count other divisors than the other rank."""
     parts = compiled(compile_program, tmp_path, "two divisors", devices=2, strategy="data_parallel")
     whole = compiled(compile_program, tmp_path, "two divisors", devices=1, settings={"b": 8})
     compare(trained(parts, 2, tmp_path, 2, whole), trained(whole, 1, tmp_path, 1))
@@ -160,7 +160,7 @@ def test_accuracy_counts_positions_that_the_loss_counts(compile_program: Compile
 def test_a_loss_that_mixes_examples_is_told_where_batches_are_accumulated(
     compile_program: Compile, tmp_path: Path
 ) -> None:
-    """Of pairs of examples each batch has its own: what E316 refuses as micro-batches is not accepted in silence."""
+    """Each batch has its own pairs of examples. E316 refuses such micro-batches; accumulation prints a warning."""
     out = compiled(compile_program, tmp_path, "pairs", devices=1)
     for count in (1, 2):
         (process,) = start(out, 1, "--accumulate", count, "--steps", 1)

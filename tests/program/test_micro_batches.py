@@ -1,5 +1,6 @@
-"""Programs that run a batch as micro-batches: they train as torch alone would on whole batches, on any number of ranks,
-and go on where a program with another number of micro-batches stopped.
+"""Programs that run a batch as micro-batches train like plain torch on whole batches, on any number of ranks.
+
+They also resume a program with another number of micro-batches.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def test_training_is_what_torch_alone_would_do_on_whole_batches(compile_program:
 
 
 def test_a_run_goes_on_with_other_micro_batches(compile_program: Compile, tmp_path: Path) -> None:
-    """Data, dropout and evaluation are those of whole batches."""
+    """Data, dropout and evaluation are by whole batches."""
     whole, four, two = (
         compile_program(MODEL.lstrip(), settings={"p": 0.2}, devices=ranks, strategy="data_parallel", micro_batches=m)
         for ranks, m in ((1, 1), (2, 4), (1, 2))
@@ -112,14 +113,14 @@ def test_whole_gradients_are_summed_once_and_slices_at_once(compile_program: Com
 
 
 def test_gradients_of_an_accumulated_step_are_held_as_parameters_are(compile_program: Compile, pool: RankPool) -> None:
-    """Nothing of a weight that is kept in slices stays whole between two micro-batches."""
+    """Between two micro-batches no whole gradient of a sharded weight is held."""
     out = compile_program(MLP, preset="small", devices=2, strategy="data_parallel", pins=SLICED, micro_batches=4)
     for largest in pool.run(held_between, str(out), ranks=2):
         assert largest == 1.0
 
 
 def held_between(rank: int, ranks: int, program: str) -> float:
-    """Elements that the synchronisation holds between micro-batches, by those of the parameters."""
+    """The largest number of elements held for gradients between micro-batches, relative to the parameters."""
     with load_program(Path(program)) as module:
         model = module.Model(module.build_mesh("cpu"), bucket_bytes=0)
         model.initialise(0)

@@ -1,4 +1,4 @@
-"""Buffers in fewer bytes than a model's floats: stored, divided and saved so, and cast where they are read."""
+"""Buffers narrower than a model's floats: stored, sharded and saved in their own type, and cast when they are read."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_programs_equal_their_models(
 
 
 def buffers(path: Path) -> float:
-    """Bytes of a device's buffers."""
+    """The memory of a device's buffers, in bytes."""
     return compile_model(Request(model=path)).plan.cost.memory.buffers
 
 
@@ -108,7 +108,7 @@ def test_checkpoints_keep_the_type(compile_program: Compile, tmp_path: Path) -> 
 
 
 def test_all_floats_may_be_narrow(compile_program: Compile) -> None:
-    """Then nothing is cast, and a buffer is updated as any other."""
+    """Nothing is cast then, and buffer updates work as usual."""
     changed = text().replace(": f32", ": bf16").replace(": f16", ": bf16").replace("  output head\n", "")
     out = compile_program(changed + "  update head = head * 0.5\n", devices=1)
     assert ".to(" not in (out / "model.py").read_text().partition("def forward")[2].partition("def parts")[0]

@@ -1,4 +1,4 @@
-"""Activations in host memory: programs equal their model, and hold on the device what the simulation says."""
+"""Activations offloaded to host memory: programs equal their model, and use as much device memory as simulated."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def test_programs_equal_their_model(example: str, strategy: str, ranks: int, tmp
     "choices", [{"micro_batches": 2}, {"offload": "layer:1"}, {"settings": {"layers": 5}}], ids=str
 )
 def test_with_other_choices_too(choices: dict[str, object], tmp_path: Path, pool: RankPool) -> None:
-    """Micro-batches, some iterations alone, and more iterations than are on the device at a time."""
+    """Micro-batches, offload of some iterations only, and more iterations than are on the device at a time."""
     report = check(written(request("gpt2", "zero", 2, **choices), tmp_path / "out"), pool=pool)
     assert report.ok, report
 
 
 @pytest.mark.parametrize(("example", "strategy"), [("gpt2", "random:4"), ("mixtral_8x7b", "random:3")])
 def test_a_device_holds_what_is_simulated(example: str, strategy: str, tmp_path: Path, pool: RankPool) -> None:
-    """At most, within 10 %; less than without, and no more than a limit that it exceeds without."""
+    """The peak is within 10 % of the simulated one and lower than without. A limit between both needs offload."""
     machine, peaks = load_machine("local"), {}
     for word in ("none", "all"):
         wanted = request(example, strategy, 2, settings={"layers": 6}, offload=word)
@@ -79,7 +79,7 @@ def test_a_device_holds_what_is_simulated(example: str, strategy: str, tmp_path:
 
 
 def saved(rank: int, ranks: int, folder: str) -> tuple[int, int]:
-    """Tensors that an iteration of a step has in host memory, and how many are on the device behind the loop."""
+    """The number of tensors offloaded in a step, and how many are still on the device after the forward pass."""
     with load_program(Path(folder)) as module:
         model = module.Model()
         model.initialise(0)
@@ -106,7 +106,7 @@ def test_all_that_is_saved_leaves_the_device_and_comes_back(tmp_path: Path, pool
 
 
 def test_copies_are_tasks_of_streams_of_their_own() -> None:
-    """As many bytes come back as go there, each iteration's before it is needed."""
+    """The same time is spent on copies to the host and back. Every allocated byte is freed."""
     found = compile_model(request("gpt2", "data_parallel", 2, settings={"layers": 6}))
     timeline = simulate_step(found.plan, load_machine("local"), found.library)
     there, back = ([t for t in timeline.graph.tasks if t.channel == channel] for channel in (THERE, BACK))
@@ -135,7 +135,7 @@ def test_what_memory_makes_a_plan_recompute_is_offloaded_where_that_is_faster() 
 
 
 def test_a_search_within_a_time_limit_offloads_what_is_asked(tmp_path: Path) -> None:
-    """With algebra and layouts chosen, whatever plan is there when the time is up."""
+    """The search chooses rewrites and layouts too, without a time limit and with whatever plan it has after 0.5 s."""
     for limit in (None, 0.5):
         wanted = replace(request("gpt2", "auto", 2), recompute="auto", time_limit=limit, machine="dgx-h100")
         assert compile_model(wanted).plan.passes.offloaded == {"layer"}

@@ -1,4 +1,4 @@
-"""Outputs: a training step leaves them as they are, evaluation and `gather` make them whole."""
+"""Outputs: a training step leaves them in their layouts; evaluation and `gather` make them whole."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def batch() -> dict[str, Tensor]:
 
 
 def run(rank: int, ranks: int, folder: str) -> dict[str, Any]:
-    """What a program returns in every mode, and gradients of its loss with another one of its gathered outputs."""
+    """Outputs of a program in every mode, and gradients of its loss plus a second loss on its gathered outputs."""
     with load_program(Path(folder)) as module:
         model = module.Model(module.build_mesh("cpu") if ranks > 1 else None, dtype=torch.float64)
         model.initialise(0)
@@ -139,5 +139,5 @@ model stored[b = 4, d = 4]
 
 @pytest.mark.parametrize("strategy", ["data_parallel", "random:1", "random:3"])
 def test_outputs_may_be_stored_or_given(compile_program: Compile, pool: RankPool, strategy: str) -> None:
-    """Weights, which the next step changes, a buffer that is updated, inputs; under names that the program has too."""
+    """Weights, which the next step changes, an updated buffer, and inputs, under names that the program also uses."""
     assert check(compile_program(STORED, devices=2, strategy=strategy), pool=pool).ok

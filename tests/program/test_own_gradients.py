@@ -1,4 +1,4 @@
-"""Products of weights with gradients of their own, against the same programs with torch's einsum."""
+"""Einsums of weights with a custom backward pass, against the same programs with torch's einsum."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EXPERTS = """model experts[e = 4, b = 4, s = 2, i = 8, o = 6]
 
 
 def with_einsum(program: Path) -> Path:
-    """The program with torch's own calls."""
+    """A copy of the program with torch.einsum instead."""
     out = Path(copytree(program, program.parent / f"{program.name}_einsum"))
     text = (out / "model.py").read_text()
     assert "Einsum.apply(" in text
@@ -52,7 +52,7 @@ def loaded(program: Path, dtype: torch.dtype | None) -> Iterator[tuple[ModuleTyp
 
 
 def step(program: Path, dtype: torch.dtype | None, compiled: bool = False) -> tuple[dict[str, Tensor], set[str]]:
-    """The loss and gradients, and the names of parameters that autograd hands a gradient which is not contiguous."""
+    """The loss and gradients, and the names of parameters to which autograd hands non-contiguous gradients."""
     strided = set()
     torch._dynamo.reset()
     with loaded(program, dtype) as (module, model):
@@ -82,7 +82,7 @@ def test_gradients_of_experts_are_torch_s_and_contiguous(compiled: bool, compile
 
 
 def test_casts_of_weights_are_read_so_too(compile_program: Compile) -> None:
-    """In bfloat16 with weights in float32: the same numbers as by torch's calls, but for the order of sums."""
+    """In bfloat16 with float32 weights: the same numbers as torch's einsum, except for the order of summation."""
     out = compile_program(MIXTRAL, preset="small", devices=1)
     found, strided = step(out, None)
     expected, copied = step(with_einsum(out), None)
@@ -91,7 +91,7 @@ def test_casts_of_weights_are_read_so_too(compile_program: Compile) -> None:
 
 
 def test_gradients_that_nobody_wants_are_not_computed(compile_program: Compile) -> None:
-    """Of frozen weights; an einsum that has none of a weight to make keeps the weight alone."""
+    """Frozen weights get no gradient. If only one operand needs a gradient, only the other one is saved."""
     with loaded(compile_program(EXPERTS, devices=1), torch.float64) as (module, _):
         function, spec = module.Einsum.apply, "ebai,eoi->ebao"
         x, w = torch.randn(2, 3, 1, 4, requires_grad=True), torch.randn(2, 5, 4, requires_grad=True)
@@ -112,10 +112,10 @@ def test_gradients_that_nobody_wants_are_not_computed(compile_program: Compile) 
     [
         (1, {}),
         (2, {"strategy": "data_parallel"}),
-        (2, {"strategy": "data_parallel", "pins": ("up=S0", "down=S0", "y=S0")}),  # by experts
-        (2, {"pins": ("up=S0", "down=S0", "y=S0")}),  # the gradients of weights are delayed as well
+        (2, {"strategy": "data_parallel", "pins": ("up=S0", "down=S0", "y=S0")}),  # sharded by experts
+        (2, {"pins": ("up=S0", "down=S0", "y=S0")}),  # weight gradients are deferred too
         (2, {"pins": ("up=S1", "down=S2")}),
-        (2, {"strategy": "data_parallel", "pins": ("up=S0", "down=S1")}),  # gathered
+        (2, {"strategy": "data_parallel", "pins": ("up=S0", "down=S1")}),  # all-gathered
     ],
 )
 def test_divided_weights(ranks: int, choices: dict[str, object], compile_program: Compile, pool: RankPool) -> None:
@@ -134,7 +134,7 @@ def test_a_compiled_step_of_two_ranks(compile_program: Compile, pool: RankPool) 
 
 
 def test_products_of_activations_stay_torch_s(compile_program: Compile) -> None:
-    """And nothing is written that is not used."""
+    """Products without weights stay torch.einsum, and the unused class is not emitted."""
     given = re.sub(r"weight (up|down): (\S+, \S+, \S+) ~ .*", r"input \1: \2", EXPERTS)
     text = (compile_program(given, devices=1) / "model.py").read_text()
     assert text.count("torch.einsum(") == 2 and "Einsum" not in text

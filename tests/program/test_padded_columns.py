@@ -1,4 +1,4 @@
-"""Linear maps with padded columns, against the same models without, on machines where that pays and does not."""
+"""Linear maps with padded columns against the same models without padding, on machines where padding pays or not."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CLASSES = """model classes[b = 16, d = 8, classes = 34]
 
 @pytest.fixture
 def slow(tmp_path: Path) -> str:
-    """A machine whose unaligned products take so long that any of them is padded."""
+    """A machine whose unaligned products are so slow that all of them are padded."""
     path = tmp_path / "slow.toml"
     text, found = re.subn(r"(\[unaligned\]\n.*\n)times = .*", r"\1times = [5e6, 2e6]", machine_source("h200").text)
     assert found == 1
@@ -46,7 +46,7 @@ def slow(tmp_path: Path) -> str:
 
 
 def step(program: Path, dtype: torch.dtype | None, compiled: bool = False) -> dict[str, Tensor]:
-    """The loss and the gradients of a batch."""
+    """The loss and gradients of a random batch."""
     torch._dynamo.reset()
     with load_program(program) as module:
         model = module.Model(dtype=dtype)
@@ -84,7 +84,7 @@ def test_an_odd_vocabulary(compiled: bool, compile_program: Compile, slow: str) 
 def test_programs_equal_their_model(
     ranks: int, choices: dict[str, Any], columns: int, compile_program: Compile, slow: str, pool: RankPool
 ) -> None:
-    """With a bias, on several devices, and with columns that these divide."""
+    """With a bias, on several devices, and with columns sharded over them."""
     out = compile_program(CLASSES, machine=slow, devices=ranks, **choices)
     extra = -columns % 8
     (call,) = re.findall(r"F\.linear\(.*F\.pad\(.*", (out / "model.py").read_text())
@@ -107,7 +107,7 @@ DELAYED = """model delayed[b = 16, d = 8, e = 10]
 
 
 def test_weights_whose_gradients_are_delayed(tmp_path: Path, slow: str, pool: RankPool) -> None:
-    """These are padded where they are read."""
+    """Weights with deferred gradients are padded where they are read."""
     pins = ("up=S0", "down=S1", "tanh_1=I", "linear_2=S1")
     _, _, out = written(DELAYED, tmp_path, devices=2, machine=slow, pins=pins)
     text = (out / "model.py").read_text()

@@ -1,4 +1,4 @@
-"""Programs whose devices do not divide what they hold: padded, they equal their model; checkpoints have its shapes."""
+"""Padded programs, for sizes that devices do not divide, equal their model; checkpoints have its shapes."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_padded_programs_equal_their_model(
 def test_examples_on_three_ranks_equal_their_models(
     example: str, strategy: str, tmp_path: Path, pool: RankPool
 ) -> None:
-    """Three devices divide next to nothing of them."""
+    """Three devices divide almost none of these sizes."""
     wanted = Request(
         EXAMPLES / f"{example}.udl", preset="small", precision="f32", devices=3, strategy=strategy, pad="all"
     )
@@ -110,7 +110,7 @@ def test_examples_on_three_ranks_equal_their_models(
 
 
 def test_a_checkpoint_has_the_shapes_of_the_model(tmp_path: Path) -> None:
-    """It is written by 4 ranks and read by 2, by 1 without padding, and the losses are those of one run."""
+    """4 ranks write it, then 2, and 1 without padding, resume it. The losses are those of an uninterrupted run."""
     recipe = ("--lr", 0.01, "--seed", 3, "--dtype", "float64")
     alone = written(request(tmp_path, "odd", 1), tmp_path / "alone")
     pins = ("head=S0", "table=S0")
@@ -130,7 +130,7 @@ def test_a_checkpoint_has_the_shapes_of_the_model(tmp_path: Path) -> None:
 
 
 def tails(rank: int, ranks: int, folder: str) -> float:
-    """The largest number in the padding of weights after steps of AdamW, and of their gradients."""
+    """The largest magnitude in the padding of weights, and of their gradients, after steps of AdamW."""
     with load_program(Path(folder)) as module:
         mesh = torch.distributed.device_mesh.init_device_mesh(
             "cpu", tuple(size for _, size in module.MESH), mesh_dim_names=tuple(name for name, _ in module.MESH)
@@ -168,7 +168,7 @@ def test_padding_of_weights_stays_zero(tmp_path: Path, pool: RankPool) -> None:
 
 
 def test_a_guard_selects_among_infinite_elements(tmp_path: Path, pool: RankPool) -> None:
-    """Devices that have not the class of a row pass over what they have, of which minus infinity is no part."""
+    """A device that does not hold a row's class skips its own elements. Minus infinity must not enter the result."""
     (tmp_path / "few.udl").write_text(
         "model few[b = 4, classes = 4]\n"
         "  input x: f32[b, classes]\n"
@@ -179,7 +179,7 @@ def test_a_guard_selects_among_infinite_elements(tmp_path: Path, pool: RankPool)
     )
     for seed in range(20):
         out = written(Request(tmp_path / "few.udl", devices=2, strategy=f"random:{seed}"), tmp_path / "out")
-        if "max_over_detached" in (out / "model.py").read_text():  # devices have some of the classes
+        if "max_over_detached" in (out / "model.py").read_text():  # each device has some of the classes
             break
     else:
         pytest.fail("no plan divides the classes")

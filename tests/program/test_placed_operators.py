@@ -1,4 +1,4 @@
-"""Operators that some devices alone compute: every rank takes the same collectives, and the program is the model."""
+"""Operators that only some devices compute: every rank runs the same collectives, and the program equals the model."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TOWERS = """model towers[b = 8, d = 6, h = 12, e = 4]
   loss mse(y, target)
   output y
 """
-"""Two towers over what one operator makes of both inputs, multiplied at the end."""
+"""Two towers over the result of a shared operator on both inputs, multiplied at the end."""
 
 STATE = """model state[b = 8, v = 12, d = 8, classes = 5]
   input ids: int<v>[b]
@@ -110,11 +110,11 @@ def test_towers(mesh: tuple[int, ...], pins: tuple[str, ...], compile_program: C
 def test_integers_buffers_random_numbers_and_repeats(
     choices: dict[str, object], compile_program: Compile, pool: RankPool
 ) -> None:
-    """What has no gradient, is kept between steps, is drawn, and is carried by a loop."""
+    """Covers values without gradients, buffers kept between steps, random numbers, and values carried by a loop."""
     more = ",S0" if choices["devices"] == 4 else ""
     branch = ("left_rows", "left", "layer.up", "layer.tanh_1", "layer.left_1")
     pins = [f"{name}=@1{more}" for name in branch]
-    if more:  # the statistics are of the whole batch
+    if more:  # the statistics are over the whole batch
         pins += ["right_norm=@0,S0", "right_mean=@0,I", "right_variance=@0,I", "right_best=@0,S0", "right=@0,S0"]
     else:
         pins += ["right_*=@0"]
@@ -127,7 +127,7 @@ def test_integers_buffers_random_numbers_and_repeats(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_placed_by_chance(seed: int, compile_program: Compile, pool: RankPool) -> None:
-    """Every value on a coordinate that is drawn, or wherever the search has it."""
+    """Pins every value to random coordinates, or to none, which leaves the choice to the search."""
     rng = Random(seed)
     print(f"seed {seed}")
     names = ("shared", *(f"{side}{name}" for side in ("left", "right") for name in ("_sum", "_up", "_hidden", "")), "y")
@@ -148,7 +148,7 @@ def test_placed_by_chance(seed: int, compile_program: Compile, pool: RankPool) -
 
 
 def test_a_device_does_what_the_simulation_says(tmp_path: Path, pool: RankPool) -> None:
-    """On every rank the collectives of its coordinate's tasks; the most memory is that of the rank with the most."""
+    """Each rank runs the collectives of its coordinate's tasks. The simulated peak memory is the largest rank's."""
     path = tmp_path / "towers.udl"
     path.write_text(TOWERS)
     sizes = {"b": "64", "d": "48", "h": "96", "e": "32"}
@@ -190,7 +190,7 @@ def test_what_cannot_be_is_told(pins: tuple[str, ...], code: str, compile_progra
 def test_branches_that_the_search_finds(
     devices: int, mesh: tuple[int, ...] | None, tmp_path: Path, pool: RankPool
 ) -> None:
-    """Where launches are what a step takes, encoders run on different devices, weights in common on the same."""
+    """If launches dominate, encoders run on different devices, and encoders that share weights on the same one."""
     wanted = Request(CANDLE, preset="small", machine="dgx-a100", devices=devices, mesh=mesh)
     compiled, out = compile_model(wanted), tmp_path / "out"
     plan = compiled.plan
@@ -207,8 +207,9 @@ def test_branches_that_the_search_finds(
 
 
 def test_weights_are_stored_by_the_devices_that_read_them(tmp_path: Path) -> None:
-    """A run of one device is gone on with by two, of which each has the weights of a tower: losses and all that is
-    saved, moments included, are those of the run on one device.
+    """A run of one device resumes on two devices, each of which has the weights of one tower.
+
+    Losses and the saved state, moments included, equal the run on one device.
     """
     path = tmp_path / "towers.udl"
     path.write_text(TOWERS)

@@ -1,4 +1,4 @@
-"""Programs in mixed precision: as good as their models on one device, cast as FSDP2 casts, scaled where float16 is."""
+"""Programs in mixed precision: as accurate as on one device, cast as FSDP2 casts, with loss scaling for float16."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Layer(nn.Module):
         self.up, self.down = nn.Parameter(torch.empty(2 * d, d)), nn.Parameter(torch.empty(d, 2 * d))
 
     def forward(self, x: Tensor) -> Tensor:
-        # A CPU adds up gradients of gain, bias and rows in bfloat16, where the program has it add in float32.
+        # A CPU sums gradients of gain, bias and rows in bfloat16, where the program sums them in float32.
         y = F.layer_norm(x.float(), [x.size(-1)], self.gain.float(), self.bias.float()).to(x.dtype)
         h = F.gelu(F.linear(y, self.up))
         return x + F.linear(h, self.down)
@@ -108,7 +108,7 @@ def batch(seed: int = 0) -> dict[str, Tensor]:
 
 
 def beside_fsdp(rank: int, ranks: int, program: str) -> dict[str, tuple[Tensor, Tensor]]:
-    """Loss and gradients of a program and of the same model under torch's own mixed precision policy."""
+    """Loss and gradients of a program, each next to those of the same model under FSDP2's mixed precision policy."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -138,7 +138,7 @@ def beside_fsdp(rank: int, ranks: int, program: str) -> dict[str, tuple[Tensor, 
 
 
 def test_it_is_what_fsdp_computes(compile_program: Compile, pool: RankPool) -> None:
-    """Slices of a gradient are summed in float32 on both sides, and all before is the same arithmetic in bfloat16."""
+    """Both sum slices of a gradient in float32. All arithmetic before is the same bfloat16 arithmetic."""
     out = compile_program(MODEL, devices=2, precision="bf16", **FSDP)
     for found in pool.run(beside_fsdp, str(out), ranks=2):
         for name, (ours, theirs) in found.items():
@@ -150,7 +150,7 @@ def test_it_is_what_fsdp_computes(compile_program: Compile, pool: RankPool) -> N
 
 
 def sent(rank: int, ranks: int, program: str) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
-    """Bytes of more than a scalar given to collectives, forwards and backwards, by collective and type."""
+    """Bytes passed to collectives, without scalars, forwards and backwards, by collective and type."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Count(TorchDispatchMode):
@@ -203,8 +203,9 @@ def test_activations_move_half_the_bytes(compile_program: Compile, pool: RankPoo
 
 
 def train_scaled(rank: int, ranks: int, program: str) -> list[tuple[float, bool, bool]]:
-    """Per step the scale of the loss after it, whether parameters changed, and whether what changed is finite. In the
-    second step the last rank's slice of a gradient has an infinite element.
+    """For each step: the loss scale after it, whether parameters changed, and whether the changed values are finite.
+
+    In the second step the last rank's slice of a gradient has an infinite element.
     """
     with load_program(Path(program)) as module:
         train = __import__(f"{module.__package__}.train", fromlist=["train"])
@@ -247,7 +248,7 @@ def test_a_step_with_an_infinite_gradient_is_skipped_on_all_ranks(
 
 
 def test_a_checkpoint_goes_on_in_another_precision(compile_program: Compile, tmp_path: Path) -> None:
-    """Parameters and the optimizer's state are float32 in both."""
+    """Parameters and the optimizer state are float32 in both precisions."""
     full, half = (compile_program(MODEL, precision=name) for name in ("f32", "f16"))
     saved, log = tmp_path / "saved", tmp_path / "log"
     recipe = ("--lr", 0.01, "--seed", 1, "--steps", 4, "--checkpoint", saved, "--save-every", 2)
@@ -263,7 +264,7 @@ def test_a_checkpoint_goes_on_in_another_precision(compile_program: Compile, tmp
 def test_rows_of_a_large_table_are_cast_after_they_are_looked_up(
     kernels: str, tmp_path: Path, pool: RankPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table is read, and its gradient summed, in float32."""
+    """The table is read in float32, and its gradient is summed in float32."""
     monkeypatch.setattr(precision, "ROWS", 64)
     source = tmp_path / "large.udl"
     source.write_text(

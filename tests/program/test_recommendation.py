@@ -1,4 +1,4 @@
-"""Tables, bags and products of pairs, divided along every axis; tied encoders; tables of 3 rows and of 40 million."""
+"""Tables, bags and products of pairs, sharded along every axis; tied encoders; tables of 3 rows and of 40 million."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_axis_of_tables_and_pairs(
 
 
 def test_a_table_divided_by_rows_is_looked_up(compile_program: Compile) -> None:
-    """Its program gathers rows: nothing runs over all of them."""
+    """The program gathers rows, and has no loop over all rows."""
     text = (compile_program(PAIRS, devices=2, pins=ROWS) / "model.py").read_text()
     assert "self.table[v_" in text and "arange(32" not in text
 
@@ -72,14 +72,14 @@ def test_a_table_divided_by_rows_is_looked_up(compile_program: Compile) -> None:
 def test_weights_that_two_encoders_share(
     ranks: int, pins: tuple[str, ...], compile_program: Compile, pool: RankPool
 ) -> None:
-    """Each weight's gradient is the sum of both uses, once."""
+    """Each weight's gradient is the sum of both uses, counted once."""
     out = compile_program(folder("examples") / "candle_uno.udl", preset="small", devices=ranks, pins=pins)
     report = check(out, pool=pool)
     assert report.ok, report
 
 
 def test_dlrm_at_full_size() -> None:
-    """26 tables of 3 to 40 million rows on 8 devices: no dimension is divided that cannot be, and all have room."""
+    """26 tables of 3 to 40 million rows on 8 devices: only dimensions that divide are sharded, and everything fits."""
     request = Request(folder("examples") / "dlrm.udl", machine="dgx-a100", devices=8)
     plan = compile_model(request).plan
     tables = [planned for name, planned in plan.graph.values.items() if name.startswith("table") and name[-2:] == ".w"]

@@ -1,4 +1,4 @@
-"""Bodies that the backward pass runs again: against the same program without, and what autograd keeps of them."""
+"""Activation checkpointing: programs against the same programs without it, and the tensors that autograd saves."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PINS = ("layer.up=S0", "layer.down=S1", "layer.h=S0")
 
 
 def run(rank: int, ranks: int, folder: str) -> dict[str, torch.Tensor]:
-    """Losses of two forwards, gradients of both, taken in the other order, and the buffers after them."""
+    """Losses of two forward passes, gradients of both in reverse order, and the buffers after them."""
     with load_program(Path(folder)) as module:
         model = module.Model(module.build_mesh("cpu"), dtype=torch.float64)
         model.initialise(0)
@@ -71,7 +71,7 @@ def run(rank: int, ranks: int, folder: str) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_what_is_run_again_draws_and_reads_the_same(compile_program: Compile, pool: RankPool, ranks: int) -> None:
-    """Gradients to the last bit, though the counters of dropout have moved on and the buffers were updated."""
+    """Gradients are bitwise equal, although dropout counters have advanced and buffers were updated in between."""
     choices = {"devices": 2, "strategy": "data_parallel", "pins": PINS[:2]} if ranks > 1 else {}  # the same layouts
     kept, again = (
         pool.run(run, str(compile_program(MODEL, recompute=word, **choices)), ranks=ranks) for word in ("none", "layer")
@@ -81,7 +81,7 @@ def test_what_is_run_again_draws_and_reads_the_same(compile_program: Compile, po
 
 
 def saved(rank: int, ranks: int, folder: str) -> list[tuple[int, ...]]:
-    """The shapes of what autograd keeps, in the order in which a training step saves it."""
+    """The shapes of tensors that autograd saves, in the order of a training step."""
     found: list[tuple[int, ...]] = []
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -105,7 +105,7 @@ def test_an_iteration_keeps_what_enters_it(compile_program: Compile, pool: RankP
 
 
 def order(rank: int, ranks: int, folder: str) -> list[tuple[str, int]]:
-    """What starts in the backward: collectives and matrix products, as often as one follows the other."""
+    """Runs of gathers and matrix products in the backward pass, each with its length."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     names: list[str] = []
@@ -133,14 +133,15 @@ def order(rank: int, ranks: int, folder: str) -> list[tuple[str, int]]:
 def test_weights_are_gathered_again_while_the_iteration_behind_computes(
     compile_program: Compile, pool: RankPool
 ) -> None:
-    """As in the forward: those of the next one, which is the one before, are on their way. Of the last product only
-    what enters it is needed, so it does not run again.
+    """As in the forward pass, the weights of the next iteration, which is the previous layer, are prefetched.
+
+    The last product of a layer is not recomputed, because only its input is needed.
     """
     text = MODEL.replace("dropout(linear(x, up); p=0.5)", "linear(x, up)").replace(" * seen * gain", "")
     text = text.replace("    buffer seen: f32[d] ~ ones\n", "").replace("    update seen = seen + 0.1 * seen\n", "")
     out = compile_program(text, devices=2, pins=(*PINS, "layer.y=S0"), recompute="layer")
     found = pool.run(order, str(out), ranks=2)[0]
-    # Of each layer one product again and four of the backward, of the first one three: its x has no gradient.
+    # Each layer recomputes one product and has four backward; the first has three, as its x has no gradient.
     assert found == [("gather", 2), ("product", 5), ("gather", 1), ("product", 5 + 4)]
 
 

@@ -1,5 +1,7 @@
-"""Passes that `--cuda-graphs` records, with a recorder of operators in place of a GPU: one that runs each of them again
-on the tensors that it read, and leaves results where they were, as a CUDA graph does.
+"""Passes that `--cuda-graphs` records, with an operator recorder in place of a GPU.
+
+The recorder runs each operator again on the tensors that it read, and writes results to the same tensors, like a CUDA
+graph.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ STEPS = 6
 
 
 class Operators(TorchDispatchMode):
-    """The operators that run in it, each with what it read and what it made."""
+    """Records the operators that run in this mode, each with its inputs and results."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +63,7 @@ class Operators(TorchDispatchMode):
 
 
 class Graph:
-    """What stands for a CUDA graph."""
+    """A stand-in for a CUDA graph."""
 
     def __init__(self) -> None:
         self.operators = Operators()
@@ -73,7 +75,7 @@ class Graph:
 
 @contextmanager
 def recording(graph: Graph, pool: object, stream: object, capture_error_mode: str) -> Iterator[None]:
-    """What is done in it is recorded; a GPU would not do it, so that what it did is undone by what follows."""
+    """Records the operators inside it. A GPU would not execute them, so the following code undoes their effects."""
     with graph.operators:
         yield
 
@@ -96,8 +98,10 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class OnDevice:
-    """torch as a program sees it whose counters of random numbers are read where they lie, as on a GPU and in a
-    compiled step. Torch itself stays as it is: what compiles keeps its functions.
+    """A `torch` module that makes a program read random-number counters from memory, as on a GPU and in a compiled
+    step.
+
+    torch itself is unchanged, so functions that compile keep working.
     """
 
     compiler = SimpleNamespace(is_compiling=lambda: True)
@@ -107,7 +111,7 @@ class OnDevice:
 
 
 def steps(out: Path, accumulate: int, recorded: bool) -> list[Any]:
-    """Losses, gradients and buffers of some steps of SGD, on batches that differ."""
+    """Losses, gradients and buffers of some SGD steps on different batches."""
     options = argparse.Namespace(compile=None, clip=None, log=None, lr=0.1, accumulate=accumulate)
     options.schedule, options.warmup, options.steps = "constant", 0, STEPS
     found: list[Any] = []
@@ -136,7 +140,7 @@ def steps(out: Path, accumulate: int, recorded: bool) -> list[Any]:
 
 
 class Recording:
-    """A pass that is recorded changes nothing on a GPU: here buffers and gradients are put back."""
+    """Restores buffers and gradients after a recorded pass, because recording on a GPU changes nothing."""
 
     def __init__(self, recorded: Any, model: torch.nn.Module) -> None:
         self.recorded, self.model = recorded, model
@@ -164,7 +168,7 @@ class Recording:
 def test_steps_with_recorded_passes_are_the_steps(
     compile_program: Compile, recorder: None, accumulate: int, micro_batches: int
 ) -> None:
-    """A model that draws random numbers and, where no micro-batches are, updates a buffer."""
+    """A model that draws random numbers and, without micro-batches, updates a buffer."""
     model = MODEL if micro_batches == 1 else "".join(line for line in MODEL.splitlines(True) if "update" not in line)
     out = compile_program(model, micro_batches=micro_batches)
     expected, found = (steps(out, accumulate, recorded) for recorded in (False, True))

@@ -1,4 +1,4 @@
-"""Programs of models that rules changed: equal to the model as it was written, and saying which rules made them."""
+"""Programs of rewritten models equal the original model, and name the rules that made them."""
 
 from __future__ import annotations
 
@@ -96,9 +96,9 @@ def test_projections_that_read_one_tensor(ranks: int, rules: Path, compile_progr
     assert plan["rules"] == [{"rule": "fuse_projections", "place": "q", "replaced": ["q", "k", "v"], "line": 7}]
     assert plan["models_considered"] > 1
     text = (out / "model.py").read_text()
-    # A concatenation of all three, their product, and the three slices of it.
+    # A concatenation of all three weights, the product with it, and three slices of the product.
     assert text.count(", by rule ") == text.count(", by rule fuse_projections") == 5
-    # What is replaced keeps its name and its line, what is new is named after it.
+    # The replaced operator keeps its name and line. New operators are named after it.
     above, split, _ = re.sub(r"\n *# ", " ", text).partition(" q, k, v = torch.split(")
     assert split
     for line in (7, 8, 9):
@@ -110,7 +110,9 @@ def test_projections_that_read_one_tensor(ranks: int, rules: Path, compile_progr
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_repeat_with_random_numbers(ranks: int, tmp_path: Path, compile_program: Compile, pool: RankPool) -> None:
-    """Weights inside and outside of the body, dropout around what is changed: the same numbers as without rules."""
+    """Weights inside and outside of the body, and dropout around the rewritten part: the same
+    numbers as without rules.
+    """
     path = tmp_path / "adapted.rules"
     path.write_text(LOW_RANK)
     out = compile_program(ADAPTED, devices=ranks, rules=[path], shipped_rules=False)
@@ -122,7 +124,9 @@ def test_a_repeat_with_random_numbers(ranks: int, tmp_path: Path, compile_progra
 
 
 def test_a_rule_is_not_used_on_masked_scores(tmp_path: Path, compile_program: Compile, pool: RankPool) -> None:
-    """It is proved of finite elements: 0 times minus infinity has no value, and the loss was not a number."""
+    """The rule is proved for finite elements only. On masked scores 0 times minus infinity has no value, so the loss
+    was NaN.
+    """
     path = tmp_path / "zeros.rules"
     path.write_text(ZEROS)
     out = compile_program(MASKED, devices=1, rules=[path])
@@ -141,7 +145,7 @@ def test_another_number_of_ranks_uses_the_rules_again(rules: Path, compile_progr
 
 
 def test_a_rule_that_does_not_pay_is_not_used(rules: Path, compile_program: Compile) -> None:
-    """On narrow inputs the copies cost more than reading them three times."""
+    """On narrow inputs the copies cost more than reading the inputs three times."""
     out = compile_program(ATTENTION.replace("d = 2048", "d = 8"), rules=[rules])
     plan = json.loads((out / "plan.json").read_text())
     assert plan["rules"] == [] and plan["models_considered"] > 1

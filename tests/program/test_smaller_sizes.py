@@ -1,4 +1,4 @@
-"""Programs called with fewer rows or positions than they were compiled for, outside training."""
+"""Programs called, outside training, with fewer rows or positions than they were compiled for."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def batch(module: Any) -> dict[str, Tensor]:
 
 
 def called(folder: Path, weights: dict[str, Tensor] | None, inputs: dict[str, Tensor] | None) -> tuple[Any, ...]:
-    """A program's weights, its inputs, and what it returns for these weights and inputs, or for its own."""
+    """A program's weights and inputs, and its results for the given weights and inputs, or for its own."""
     with load_program(folder) as module:
         model = module.Model(dtype=torch.float64)
         model.initialise(0)
@@ -80,7 +80,7 @@ model rows[b = 8, s = 4, d = 6, c = 5]
 
 def test_sizes_of_one_call_agree(compile_program: Compile) -> None:
     with load_program(compile_program(MODEL.format(""), devices=1)) as module:
-        # The mean over s is divided by the number of positions.
+        # The mean over s divides by the number of positions, so s is fixed.
         assert [spec.sizes for spec in module.INPUTS.values()] == [("b", None, None), ("b", None), ("b",)]
         model = module.Model(dtype=torch.float64)
         model.initialise(0)
@@ -89,7 +89,7 @@ def test_sizes_of_one_call_agree(compile_program: Compile) -> None:
         with pytest.raises(ValueError, match=r"input x has shape \[8, 4, 6\], not \[3, 4, 6\]"):
             model(**few)
         model.eval()
-        # Not equal to the last digit: matrix products add up in another order for another number of rows.
+        # Not bitwise equal: matrix products sum in another order for another number of rows.
         torch.testing.assert_close(model(**few)[1]["logits"], model(**given)[1]["logits"][:3], rtol=1e-12, atol=1e-14)
         for name, rows in (("target", 2), ("mask", 1), ("mask", 8)):
             with pytest.raises(ValueError, match=f"input {name} has shape"):
@@ -99,7 +99,7 @@ def test_sizes_of_one_call_agree(compile_program: Compile) -> None:
 
 
 def test_rows_of_what_is_stored_stay(compile_program: Compile) -> None:
-    """A recurrent network starts from a buffer with a row for each of the batch."""
+    """A recurrent network starts from a buffer with one row per example, so its number of rows is fixed."""
     with load_program(compile_program(example("lstm_lm"), preset="small", devices=1)) as module:
         assert not any(hasattr(spec, "sizes") for spec in module.INPUTS.values())
 

@@ -1,4 +1,4 @@
-"""The programs of every strategy's plans, with rules and on its own meshes, pass `unityc check`.
+"""The programs of every strategy's plans, with rules and on the strategy's own meshes, pass `unityc check`.
 
 Each strategy has another example or number of ranks every day; `python bench/check_examples.py --strategies` checks all
 of them.
@@ -15,12 +15,12 @@ from ..sampling import SAMPLE
 from .example_cases import Case, Checker, strategy_cases
 
 EXAMPLES = ("bert_unity", "dlrm_unity", "mlp_unity", "mlp", "gpt2", "dlrm", "mixtral_8x7b", "llama3_8b")
-"""Of which all programs together take minutes."""
+"""Examples whose programs together take minutes to check."""
 RANKS = (2, 4)
 
 
 def case_of(strategy: str, day: int) -> Case:
-    """After some days each example and number of ranks was looked at; on one day strategies have different ones."""
+    """The case of a strategy on a day. Over the days all cases occur; on one day strategies have different examples."""
     every = [case for name in EXAMPLES for case in strategy_cases(name, RANKS) if case.strategy == strategy]
     return every[(day * (len(RANKS) + 1) + list(STRATEGIES).index(strategy)) % len(every)]
 
@@ -49,6 +49,6 @@ def test_all_cases_come_in_turn() -> None:
 
 @pytest.mark.parametrize("strategy", ["auto", "taso"])
 def test_substitutions_are_in_the_programs(strategy: str, checker: Checker) -> None:
-    """Otherwise that the programs are equal shows nothing of them."""
+    """Without substitutions in the programs, the agreement above would say nothing about them."""
     finding = checker.check(Case("mlp", (), 4, strategy, rules=True))
     assert finding.ok and finding.divided > 0.8 and "linear_with_bias" in finding.applied, finding

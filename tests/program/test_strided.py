@@ -1,4 +1,4 @@
-"""A user's own kind of parallelism that interleaves: a merged dimension divided along its minor axis."""
+"""A user-declared kind of parallelism that interleaves: a merged dimension sharded along its minor axis."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_the_search_divides_the_minor_axis(ranks: int, folder: Path, compile_program: Compile, pool: RankPool) -> None:
-    """Three heads and three rows do not go into two: k does, and nothing is sent where it is merged and split."""
+    """Three heads and three rows do not divide by two, but k does. Merging and splitting then need no communication."""
     out = compile_program(HEADS, devices=ranks, machine=THIN, operators=[folder])
     graph = json.loads((out / "plan.json").read_text())["graph"]
     views = [step["configuration"] for step in graph["steps"] if step["operator"] == "rearrange"]

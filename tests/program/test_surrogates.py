@@ -1,4 +1,4 @@
-"""Programs of models with declared gradients: those of modules of torch that are written by hand, in float64."""
+"""Programs of models with declared gradients against torch modules written by hand, in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of --precision tf32, and what every program tells torch about TF32."""
+"""Programs of --precision tf32, and the TF32 settings that every program makes in torch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def as_before() -> Iterator[None]:
 
 
 def settings() -> tuple[bool, bool]:
-    """Of products and of convolutions, which torch rounds unless it is told not to."""
+    """torch's TF32 settings for products and for convolutions. By default torch uses TF32 for convolutions."""
     return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
 
 
@@ -47,7 +47,7 @@ def settings() -> tuple[bool, bool]:
 def test_a_program_says_both_of_products_and_of_convolutions(
     compile_program: Compile, precision: str | None, newer: bool
 ) -> None:
-    """Whatever was set before, by the newer names of the settings too; importing a model and making one set nothing."""
+    """Covers every earlier setting, also by the newer names. Importing a program and building its model set nothing."""
     out, expected = compile_program(MODEL, precision=precision), (precision == "tf32",) * 2
     for before in (True, False):
         if newer:
@@ -91,7 +91,7 @@ def test_an_example_is_as_good_as_on_one_device(
 
 
 def test_on_a_cpu_it_computes_what_float32_computes(compile_program: Compile) -> None:
-    """The texts differ in what they tell torch and say of themselves alone."""
+    """The two texts differ only in their TF32 settings and in what they say of themselves."""
     full, rounded = (
         re.sub(r"model\d\.udl", "", (compile_program(MODEL, precision=name) / "model.py").read_text())
         for name in ("f32", "tf32")
@@ -126,8 +126,10 @@ def coarse_linear(x, w, *bias):
 
 
 def test_factors_of_bf16_are_found(compile_program: Compile, pool: RankPool) -> None:
-    """In float64 such a program is right. It loses more than four times what TF32 does on one device; in float32, where
-    a check rounds no factors, it is far off.
+    """In float64 a program with bf16 factors is right.
+
+    It exceeds four times the error of TF32 on one device. In float32, in which a check rounds no factors, it is far
+    off.
     """
     out = compile_program(folder("examples") / "mlp.udl", precision="tf32", preset="small")
     assert check(out, pool=pool, steps=1).ok

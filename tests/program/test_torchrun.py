@@ -1,4 +1,4 @@
-"""Programs as users run them: torchrun, the train.py of examples, and a killed run that goes on elsewhere."""
+"""Programs as users run them: torchrun, the train.py of examples, and a killed run that resumes elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Compile = Callable[..., Path]
 
 
 def compiled(number: int, compile_program: Compile) -> Path:
-    """One of the examples of the day: another one for every number, as long as there are that many."""
+    """Compiles one example of the day: a different one for every number, as long as there are enough."""
     example = sample(COUNT, SAMPLE)[number].example
     print(f"UNITY_SAMPLE={SAMPLE}: {example}")
     return compile_program(folder("examples") / f"{example}.udl", devices=2, preset="small", strategy="data_parallel")
@@ -52,7 +52,7 @@ def test_torchrun(compile_program: Compile, tmp_path: Path) -> None:
 def resumed_and_whole(
     model: str | Path, compile_program: Compile, folder: Path, **choices: object
 ) -> tuple[list[float], list[float]]:
-    """Losses of six steps: three on two ranks and, from their checkpoint, three on one; and all of them on one."""
+    """Losses of six steps: three on two ranks and three on one from their checkpoint; and all six on one rank."""
     recipe = ("--steps", 6, "--lr", 0.01, "--schedule", "linear", "--seed", 0, "--dtype", "float64")
     whole, parted, resumed, saved = (folder / name for name in ("whole", "parted", "resumed", "saved"))
     one, two = (compile_program(model, devices=n, strategy="data_parallel", **choices) for n in (1, 2))
@@ -66,13 +66,13 @@ def resumed_and_whole(
 
 @pytest.mark.parametrize("name", ["lstm_lm", "skipnet"])
 def test_loops_and_skipped_blocks_go_on_from_a_checkpoint(name: str, compile_program: Compile, tmp_path: Path) -> None:
-    """What a scan keeps from batch to batch goes on."""
+    """Buffers that a scan keeps from batch to batch continue from the checkpoint."""
     found, expected = resumed_and_whole(folder("examples") / f"{name}.udl", compile_program, tmp_path, preset="small")
     assert found == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_optimizer_goes_on_for_weights_that_some_steps_skip(compile_program: Compile, tmp_path: Path) -> None:
-    """Adam counts the steps of every weight by itself; the gates of the batches are drawn."""
+    """Adam counts the steps of each weight separately. The gates of the batches are random."""
     with modules(compile_program(COND)) as (data, _, entry):
         gates = [int(data.synthetic(entry.INPUTS, 0, step, "train")["gate"]) for step in range(6)]
     assert 0 in gates[:3] and 1 in gates[:3] and 1 in gates[3:]
@@ -81,7 +81,7 @@ def test_the_optimizer_goes_on_for_weights_that_some_steps_skip(compile_program:
 
 
 def test_a_killed_run_goes_on_with_another_number_of_ranks(compile_program: Compile, tmp_path: Path) -> None:
-    """Digits on two ranks, killed after 50 steps, compiled for four, resumed: the losses of one run on one device."""
+    """Digits on two ranks, killed after 50 steps, resumed on four: the losses of an uninterrupted run on one device."""
     digits = folder("examples") / "digits.udl"
     recipe = ("--data", "digits", "--steps", 75, "--lr", 0.002, "--schedule", "cosine", "--seed", 7)
     whole, killed, resumed, saved = (tmp_path / name for name in ("whole", "killed", "resumed", "saved"))
@@ -92,7 +92,7 @@ def test_a_killed_run_goes_on_with_another_number_of_ranks(compile_program: Comp
     for process in running:
         process.kill()
         process.communicate()
-    # Killed a little later than step 50, or even at the end: what counts is to go on from there.
+    # The run is killed a little after step 50, or even at the end. It resumes from step 50 in any case.
     (saved / "latest").write_text("step-00000050\n")
     four = compile_program(digits, devices=4, strategy="data_parallel")
     train(four, 4, *recipe, "--log-file", resumed, "--checkpoint", saved, "--resume")

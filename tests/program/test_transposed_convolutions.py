@@ -1,4 +1,4 @@
-"""Programs with transposed convolutions, shipped ones and a user's own: their calls, plans and divisions."""
+"""Programs with transposed convolutions, shipped and user-declared: their calls, plans and sharding."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_user_s_declaration_of_a_shipped_name_is_taken_and_becomes_the_same_ca
 @pytest.mark.parametrize("declared", [False, True], ids=["shipped", "declared"])
 @pytest.mark.parametrize("case", range(SAMPLE * 4, SAMPLE * 4 + 4))
 def test_random_plans_equal_the_model(declared: bool, case: int, own: Path, pool: RankPool, tmp_path: Path) -> None:
-    """Images, channels, rows and columns are divided: a sum over rows leaves terms on the devices."""
+    """Images, channels, rows and columns are sharded. A sum over sharded rows leaves partial sums on the devices."""
     print(f"UNITY_SAMPLE={SAMPLE}")
     library, source = load_library([own] if declared else []), text(DECLARED if declared else SHIPPED)
     model = build_model(parse_model(Source("decoder.udl", source)), library)

@@ -1,4 +1,4 @@
-"""Programs that gather weights and scatter gradients in two steps, between nodes and within, against one device."""
+"""Programs that gather weights and scatter gradients in two steps, between and within nodes, against one device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GPT2 = Path(__file__).parents[2] / "examples" / "gpt2.udl"
 def test_weights_and_gradients_go_in_two_steps(
     mesh: tuple[int, ...], compile_program: Callable[..., Path], pool: RankPool
 ) -> None:
-    """Gathers that begin ahead and sums in buckets, in bf16 as well."""
+    """Covers prefetched gathers and bucketed sums, in bf16 as well."""
     choices = {"preset": "small", "strategy": "zero", "settings": {"b": 8}}
     out = compile_program(GPT2, machine=FAR, devices=mesh[0] * mesh[1], mesh=mesh, **choices)
     text = (out / "parallel.py").read_text()

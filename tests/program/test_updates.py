@@ -1,4 +1,4 @@
-"""Buffers that are updated in training: what they become, who sees what, on any number of ranks."""
+"""Buffers updated in training: their values, and when the model reads old or new ones, on any number of ranks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ model averages[b = 8, d = 4, n = 3]
 
 @contextmanager
 def loaded(folder: Path) -> Iterator[tuple[ModuleType, Any]]:
-    """The program's module and its model on one device in float64, from seed 3."""
+    """The program's module and its one-device model in float64, from seed 3."""
     with load_program(folder) as module:
         model = module.Model(dtype=torch.float64)
         model.initialise(3)

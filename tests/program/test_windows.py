@@ -1,4 +1,4 @@
-"""Images divided along height and width: halos are exchanged, and the operator's own call runs on what they make."""
+"""Images sharded along height and width: halos are exchanged, and the operator's own call runs on slices with halos."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_divided_images(mesh: tuple[int, ...], pins: list[str], compile_program:
 
 
 def test_the_search_divides_large_images(compile_program: Compile, pool: RankPool) -> None:
-    """One image and few channels: there is nothing else to divide."""
+    """With one image and few channels nothing else can be sharded."""
     out = compile_program(LARGE.read_text(), devices=2, machine=THIN)
     steps = json.loads((out / "plan.json").read_text())["graph"]["steps"]
     roles = [step["configuration"] for step in steps if step["operator"] == "conv2d"]

@@ -1,4 +1,4 @@
-"""The rules of tests/cases and those that are shipped."""
+"""The rules of tests/cases and the shipped rules."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _rules_of(paths: Iterable[Path]) -> tuple[RuleDecl, ...]:
 
 
 def answer_to(rule: RuleDecl, *, numbers: bool = True) -> Answer:
-    """The prover's answer to a rule of tests/cases, by its name; asked for once in a run."""
+    """The prover's answer to a rule of tests/cases, cached by the rule's name within a run."""
     return once(f"answer to {rule.name}, {numbers=}", lambda: prove_rule(rule, library(), numbers=numbers))
 
 

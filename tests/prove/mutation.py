@@ -1,4 +1,4 @@
-"""Mutants: rules that differ from a given one in one place, by kind of change."""
+"""Mutants: rules that differ from a given one by one change, labelled by the kind of change."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ RELATIONS = {"==": ("<=", ">="), "<=": ("==",), ">=": ("==",), "<": ("<=",), ">"
 
 
 PER_KIND = 4
-"""Mutants of a rule of one kind; there are more of the kinds that fit everywhere, and they are much alike."""
+"""Most mutants of a rule for each kind. Kinds that apply everywhere would give many similar mutants."""
 
 
 def mutants(rule: RuleDecl, library: Library, per_kind: int = PER_KIND) -> list[Mutant]:
-    """Mutants with their kinds, the same on every run: all of a kind, or so many at even distances."""
+    """Mutants with their kinds, the same on every run: all of a kind, or `per_kind` evenly spaced ones."""
     found: dict[RuleDecl, str] = {}
     for kind, mutant in _all(rule, library):
         if mutant != rule:
@@ -73,7 +73,7 @@ def _of_conditions(rule: RuleDecl) -> Iterator[Mutant]:
 
 
 def _of_inputs(rule: RuleDecl) -> Iterator[Mutant]:
-    """Sizes of inputs replaced by others of the rule, and by themselves plus one."""
+    """Replaces sizes of inputs by other sizes of the rule, by swapped operands, and by themselves plus one."""
     for place, given in enumerate(rule.inputs):
         for position, dim in enumerate(given.dims):
             if dim.rest or dim.device:
@@ -96,7 +96,7 @@ def _other_sizes(size: Expr, names: tuple[str, ...]) -> Iterator[Expr]:
 
 
 def _moved(value: Expr, step: int) -> Expr:
-    """A value plus a whole number, as one writes it."""
+    """`value + step`, as a literal if the value is one, and as a subtraction for a negative step."""
     if isinstance(value, Number):
         return Number(value.value + step)
     return Apply("+" if step > 0 else "-", (value, Number(abs(step))))
@@ -114,7 +114,7 @@ def _renamed(expr: GraphExpr, names: dict[str, str]) -> GraphExpr:
 
 
 class _Calls:
-    """Changes of an expression in one place."""
+    """Generates the changes of an expression in one place."""
 
     def __init__(self, rule: RuleDecl, library: Library) -> None:
         self.rule = rule
@@ -135,7 +135,7 @@ class _Calls:
                         yield kind, replace(expr, arguments=(*arguments[:place], inner, *arguments[place + 1 :]))
 
     def _argument(self, argument: GraphExpr, alone: bool) -> Iterator[Change]:
-        """A pattern stays at its call: `reduce_sum(x[a, b] -> [a])` names the axes of x."""
+        """Changes of an argument. A pattern such as `reduce_sum(x[a, b] -> [a])` names axes and stays in its call."""
         if alone and isinstance(argument, GraphView):
             yield from self._view(argument)
             for kind, inner in self.changed(argument.operand):
@@ -233,7 +233,10 @@ class _Calls:
                 yield from (Apply(function, (left, other)) for other in self._other_symbols(right))
 
     def _replacements(self, call: GraphCall) -> Iterator[str]:
-        """Operators that take as many tensors of as many dimensions and the same attributes, and return floats."""
+        """Operators with equally many inputs, the same required attributes, and float results.
+
+        Operators (not parallel ops) also need inputs of equal ranks.
+        """
         known = self.library.operators if call.degrees is None else self.library.parallels
         if call.name not in known:
             return

@@ -1,4 +1,4 @@
-"""The prover's notation read back and evaluated: an independent word on what a printed normal form means."""
+"""Parses and evaluates the prover's notation, as an independent check of printed normal forms."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 Value = Callable[[Mapping[str, int]], Any]
-"""A number, given the values of sizes and indices by name."""
+"""Maps the values of sizes and indices, by name, to a number."""
 
 
 def partial(function: Callable[..., float]) -> Callable[..., float]:
-    """NaN where the function has no value."""
+    """The function, returning NaN where it raises ValueError or ZeroDivisionError."""
 
     def value(*arguments: float) -> float:
         try:
@@ -29,7 +29,7 @@ def partial(function: Callable[..., float]) -> Callable[..., float]:
 
 
 def extreme(choose: Callable[[list[Any]], Any], members: list[Any]) -> Any:
-    """The extremum of a set; it has no value where a member has none."""
+    """The extremum of a set; NaN if a member is NaN."""
     return math.nan if any(math.isnan(member) for member in members) else choose(members)
 
 
@@ -62,7 +62,7 @@ WORD = re.compile(r"\s*(\(\w+&\w+\)|//|<=|>=|==|!=|\d+(?:\.\d+)?(?:e[+-]?\d+)?|@
 
 @dataclass
 class Reader:
-    """A text of the notation; `tensors` have one dimension per factor, device axes first."""
+    """A parser of a text in the notation. `tensors` have one dimension per factor, device axes first."""
 
     text: str
     tensors: Mapping[str, npt.NDArray[Any]]
@@ -179,7 +179,7 @@ class Reader:
         return lambda env: self.tensors[tensor][tuple(part(env) for part in index)]
 
     def entries(self) -> list[Value]:
-        """One index, or those of the factors of a dimension, `(i j)`."""
+        """One index, or the indices of a dimension's factors, `(i j)`."""
         start = self.at
         try:
             found = [self.form()]

@@ -1,4 +1,4 @@
-"""Folders are expectations: what stands in proved/ is proved, what stands in refuted/ and false/ is not."""
+"""Folders are expectations: rules in proved/ are proved, rules in refuted/ and false/ are not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ UNSHOWN = {
     "degree_of_another_operand": "same_layout",
     "groups_of_unequal_outputs": "divides",
 }
-"""Wrong rules without a counterexample: their sides cannot be told apart by numbers, or have no meaning somewhere."""
+"""Wrong rules without a counterexample, and the obligation that fails. Numbers cannot distinguish their sides, or the
+sides have no meaning at some sizes.
+"""
 
 
 def test_both_folders_hold_rules() -> None:
@@ -57,7 +59,7 @@ def test_a_wrong_rule_is_not_proved(rule: RuleDecl) -> None:
 
 @pytest.mark.parametrize("rule", (*FALSE, *REFUTED), ids=lambda rule: rule.name)
 def test_no_wrong_rule_is_proved_by_the_calculus_alone(rule: RuleDecl) -> None:
-    """Numbers contradict many a wrong proof at once; here there are none."""
+    """The numeric witness is off, because it would contradict many wrong proofs at once."""
     assert isinstance(answer_to(rule, numbers=False), NotProved)
 
 
@@ -74,7 +76,7 @@ def test_answers_are_the_same_on_every_run() -> None:
             case Refuted(counterexample):
                 return repr(counterexample)  # as text, since a NaN from another process is not equal to one of this
             case NotProved(obligation, reason):
-                # Indices are numbered as they are made.
+                # Indices are numbered in the order of their creation.
                 return obligation, re.sub(r"~\d+", "~", reason)
 
     some = [*PROVED[::7], *REFUTED[::3], *(rule for rule in REFUTED if rule.name in UNSHOWN)]

@@ -1,4 +1,4 @@
-"""What `.rules` texts mean."""
+"""Parsing of `.rules` texts: syntax trees and diagnostics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules on which the prover once had no end: each has its answer, and soon."""
+"""Rules on which the prover once did not terminate: each gets its answer soon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traps that a prover of this kind falls into, and the three answers."""
+"""Known pitfalls of equality provers, and the three answers: proved, refuted, not proved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def answer(text: str) -> Proved | Refuted | NotProved:
 
 
 def left_out(text: str) -> NotProved:
-    """What the prover says where nothing but the proof counts."""
+    """The answer to a rule that is neither proved nor refuted; asserts that it is NotProved."""
     found = answer(text)
     assert isinstance(found, NotProved), found
     return found
@@ -32,7 +32,7 @@ def left_out(text: str) -> NotProved:
 
 
 def test_sizes_of_two_tensors_are_not_identified() -> None:
-    """Parts of k and l against parts of l and k fit together, and are another product unless k == l."""
+    """Parts of sizes k, l and of sizes l, k have equal totals, but their product differs unless k == l."""
     rule = """\
 rule f(x: [m, k], y: [m, l], u: [l, n], v: [k, n]){}
   matmul(concat(x, y; dim=1), concat(u, v; dim=0)) => matmul(concat(y, x; dim=1), concat(v, u; dim=0))
@@ -94,7 +94,7 @@ def test_inputs_have_elements() -> None:
 
 
 def test_a_witness_that_is_too_large_to_run_proves_nothing() -> None:
-    """A sum over 10^9 elements. Elements by themselves are run at some positions, however many there are."""
+    """A sum over 10^9 elements is too large. Elementwise rules are run at some positions, whatever their size."""
     sides = "reduce_sum(relu(relu(x))[m, k] -> [k]) => reduce_sum(relu(x)[m, k] -> [k])"
     text = f"rule f(x: [m, k]) where m >= {{}}\n  {sides}\n"
     assert isinstance(answer(text.format(100)), Proved)
@@ -156,7 +156,7 @@ def test_the_same_device_axis_is_not_made_twice() -> None:
 
 
 def proved_alone(text: str) -> bool:
-    """Whether the prover finds a proof, its witness in NumPy left aside."""
+    """Whether the prover finds a proof without its numeric witness in NumPy."""
     rule = rule_of(text)
     claim = claim_of(rule)
     prover = Prover(rule, claim, library(), {})
@@ -266,7 +266,7 @@ def test_forms_that_multiply_out_are_refused() -> None:
     ids=["root", "logs", "log", "quotient"],
 )
 def test_a_rule_that_gives_values_where_there_were_none_is_proved_one_way(text: str) -> None:
-    """They are true from left to right: where the left side has a value the conditions of the facts hold."""
+    """They are true from left to right only: wherever the left side has a value, the conditions of the facts hold."""
     assert isinstance(prove_rule(rule_of(text), library()), Proved)
     assert isinstance(prove_rule(rule_of(swapped(text)), library()), Refuted)
 
@@ -302,7 +302,7 @@ ADDITION, POSITIVE = "exp(a + b) == exp(a) * exp(b)", "exp(a) > 0"
     ],
 )
 def test_only_facts_that_a_proof_needs_are_named(body: str, assumed: set[str]) -> None:
-    """And without one of those that are named the rule is not proved."""
+    """If a named fact is removed, the rule is not proved from a proper subset of the named facts."""
     rule = rule_of(f"rule r(x: [n], y: [n])\n  {body}\n")
     answer = prove_rule(rule, library())
     assert isinstance(answer, Proved) and set(answer.assumed) == assumed

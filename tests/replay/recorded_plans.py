@@ -1,7 +1,8 @@
-"""Plans that were searched once: what is listed and emitted of them must stay, whatever lists and emits it.
+"""Recorded plans, searched once. Their simulated tasks and emitted programs must not change.
 
-`python -m tests.replay.recorded_plans` searches those that are missing, `NAME…` these again, and `--write DIR` writes
-what is listed and emitted of all. A plan is kept without the texts of the library, which are those of the checkout.
+`python -m tests.replay.recorded_plans` searches the plans that are missing, and `NAME…` searches those plans again.
+`--write DIR` writes the tasks and programs of all plans. A recorded plan has no texts of the library: these come from
+the checkout.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LEFT_OUT = ("hash", "unity_dsl", "theorems", "declared", "files", "sources", "no
 
 @dataclass(frozen=True)
 class Cell:
-    """What was searched for: an example on so many devices of a machine, with other options."""
+    """The request of a recorded plan: an example on a number of devices of a machine, with other options."""
 
     model: str
     machine: str
@@ -97,7 +98,7 @@ CELLS = (
 
 
 def read_plan(cell: Cell) -> tuple[Plan, Library, PlanFile]:
-    """The recorded plan of a cell with the texts of the checkout."""
+    """The recorded plan of a cell, with the library texts of the checkout."""
     request = cell.request
     texts = {
         "model": read_source(request.model),
@@ -119,7 +120,9 @@ def read_plan(cell: Cell) -> tuple[Plan, Library, PlanFile]:
 
 
 def listed_texts(cell: Cell) -> dict[str, str]:
-    """By name the tasks of a step, one a line, and the files of the program, but plan.json."""
+    """The texts to compare, by name: tasks and memory of a step, one task a line, and the program files except
+    plan.json.
+    """
     plan, library, record = read_plan(cell)
     timeline = simulate_step(plan, read_machine(record.sources.machine), library)
     tasks = timeline.graph.tasks
@@ -132,7 +135,7 @@ def listed_texts(cell: Cell) -> dict[str, str]:
 
 
 def _told(task: Task) -> str:
-    """A task in one line, but for its memory."""
+    """A task in one line, without its memory."""
     spent = f"{task.seconds:.9g} s, {task.launches} launches, {task.sent:.9g} bytes, limit {task.limit}"
     where = f"{task.channel} of {task.device}, {task.phase.value}, {task.purpose.value}"
     return f"{task.name} {task.place}: {where}, {spent}, {task.traffic}, after {task.after}, reads {task.reads}"
@@ -143,7 +146,7 @@ def digests(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def mechanisms(document: Mapping[str, Any]) -> list[str]:
-    """What a recorded plan uses of what has a place in the order of a step."""
+    """The mechanisms in a recorded plan that affect the order of a step."""
     found = [
         name
         for name in (
@@ -166,7 +169,7 @@ def mechanisms(document: Mapping[str, Any]) -> list[str]:
 
 
 def record(cell: Cell) -> None:
-    """Searches a plan and keeps it."""
+    """Searches a plan and saves it."""
     found = compile_model(cell.request)
     text = render_plan_file(found.plan, found.sources, cell.request, {}, (), (), "")
     document = {key: value for key, value in json.loads(text).items() if key not in LEFT_OUT}

@@ -1,7 +1,7 @@
-"""Recorded plans are listed and emitted as before, byte for byte: tasks, memory, and the files of programs.
+"""Recorded plans give the same tasks, memory and program files as before, byte for byte.
 
-What is meant to change is looked at first: `python -m tests.replay.recorded_plans --write DIR` writes the texts of the
-checkout, to be compared with those of another; then `pytest tests/replay --update-golden` keeps their digests.
+Inspect an intended change first: `python -m tests.replay.recorded_plans --write DIR` writes the texts of the checkout,
+to compare with those of another checkout. Then `pytest tests/replay --update-golden` saves their digests.
 """
 
 from __future__ import annotations

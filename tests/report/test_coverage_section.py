@@ -1,4 +1,4 @@
-"""The section on coverage says what the results say."""
+"""The section on coverage agrees with the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages about operators: those in docs/ are what the declarations give, and nothing is missing."""
+"""The pages about operators in docs/ match the declarations, and none is missing."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_nothing_is_left_unproved(library: Library) -> None:
 
 
 def test_what_is_not_proved_is_said() -> None:
-    """An axis that is classified as one to divide, and a prover that proves nothing."""
+    """The pages of an axis classified as divisible, with a prover that proves nothing."""
 
     class Nothing(ShardingTheorems):
         def holds(self, claim: Claim) -> bool:

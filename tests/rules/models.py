@@ -1,4 +1,4 @@
-"""Models that rules are tried on: laws that are true of all tensors, left sides, and what a model returns."""
+"""Models for testing rules: laws that hold for all tensors, models of left sides, and evaluation of models."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ rule scaled(x: [b, c], y: [b, c])
 rule both(x: [b.., c])
   tanh(x), relu(x) => tanh(x), relu(1 * x)
 """.strip().split("---\n")
-"""True of all tensors; some of them fit almost any model."""
+"""Laws that hold for all tensors; some match almost any model."""
 
 
 @cache
@@ -60,7 +60,7 @@ def substitution(rule: RuleDecl) -> Substitution:
 
 
 def model_of(found: Substitution, ranks: Ranks, seed: int) -> Model:
-    """The left side of a rule, its inputs being weights (or inputs, where they are integers)."""
+    """The left side of a rule as a model, whose weights are the rule's inputs (integer inputs stay inputs)."""
     rule, declared = found.with_operands
     for choose in (partial(witness_sizes, seed=seed), partial(small_sizes, least=2 + seed)):
         sizes = choose(found.claim, found.names(ranks))
@@ -73,7 +73,7 @@ def model_of(found: Substitution, ranks: Ranks, seed: int) -> Model:
 
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
-"""Numbers for a tensor of floats of a shape."""
+"""Draws the elements of a float tensor of a shape."""
 
 
 def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -81,17 +81,20 @@ def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 def positive(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """In the domain of roots, logarithms and quotients."""
+    """Positive numbers, in the domain of roots, logarithms and quotients."""
     return np.abs(rng.normal(size=shape))
 
 
 def coarse(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Whole multiples of 2**12: float64 adds them to whole numbers of 2**63 at most without rounding."""
+    """Integer multiples of 2**12: float64 adds them to integers up to 2**63 without rounding."""
     return 4096.0 * rng.integers(-1000, 1000, shape)
 
 
 def evaluated(model: Model, seed: int, draw: Draw = normal) -> Returned:
-    """What a model returns for weights and inputs drawn from the seed, the same for the same stored tensors."""
+    """The results of a model for weights and inputs drawn from the seed.
+
+    Models with the same inputs and stored tensors get the same numbers.
+    """
     rng = np.random.default_rng(seed)
     drawn = {}
     for source in sorted(model.graph.inputs, key=lambda source: source.value.name):
@@ -105,20 +108,20 @@ def evaluated(model: Model, seed: int, draw: Draw = normal) -> Returned:
 
 
 def rewritten(rule: str | RuleDecl, model: Model) -> list[Model | str]:
-    """What every match of a rule makes of the model, or why it does not."""
+    """The rewritten model for every match of a rule, or the reason why the match is not applied."""
     found = substitution(rule if isinstance(rule, RuleDecl) else rule_of(rule))
     return [rewrite(model, match) for match in matches(found, model)]
 
 
 def random_rewritings(model: Model, rng: Random) -> Iterator[Model]:
-    """Models of the same meaning, each from the one before by one of the laws at one of its places."""
+    """Equivalent models, each made from the previous one by a random law at a random match."""
     while made := [new for law in LAWS for new in rewritten(law, model) if isinstance(new, Model)]:
         model = rng.choice(made)
         yield model
 
 
 def _stored(graph: Graph, prefix: str) -> Iterator[tuple[str, Value]]:
-    """Weights and buffers under their full names."""
+    """Weights and buffers by their full names."""
     yield from ((prefix + weight.value.name, weight.value) for weight in graph.weights)
     yield from ((prefix + buffer.value.name, buffer.value) for buffer in graph.buffers)
     for step in graph.steps:

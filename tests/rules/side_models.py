@@ -1,7 +1,7 @@
-"""Either side of a rule as a model, at numbers for its sizes.
+"""Builds either side of a rule as a model, at concrete sizes.
 
-Floats of the rule are weights, integers are inputs, the results are the model's outputs. Its loss weighs every element
-of the results by an input of its own: that is what their gradients are.
+Float inputs of the rule become weights, integers become inputs, and results become outputs. The loss multiplies every
+element of the results by an input element, which is therefore the element's gradient.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from unity_dsl.syntax.span import Source
 
 Side = tuple[GraphExpr, ...]
 DRAWS = 100
-"""So often real numbers are drawn until all attributes are floats."""
+"""Attempts to draw real numbers for which all attributes are exact floats."""
 
 
 def build(text: str, declared: Library | None = None) -> Model:
-    """By the declarations of tests, or by others. Raises InputError."""
+    """The model of a text, with the declarations of the tests or with `declared`. Raises InputError."""
     return build_model(parse_model(Source("model.udl", text)), declared or library())
 
 
 @dataclass(frozen=True)
 class SizedRule:
-    """A rule at ranks of its groups and numbers for its sizes, by the prover's symbols. Weights begin as `initial`.
+    """A rule at given ranks of its groups and sizes of the prover's symbols. Weights are initialised by `initial`.
 
-    With `whole` the loss weighs the weights of the model too. So either side has all of them, and none has a gradient
-    that is nothing but the rounding of 0, as that of layer_norm along a dimension of 1.
+    With `whole` the loss also reads the weights directly. Both sides then have all weights, and no gradient consists
+    only of rounding errors around 0, as the gradient of layer_norm along a dimension of 1 does.
     """
 
     found: Substitution
@@ -59,17 +59,17 @@ class SizedRule:
 
     @cached_property
     def left(self) -> str:
-        """The text of the model. Raises InputError where the side has no meaning at these sizes."""
+        """The text of the left side's model. Raises InputError if the side has no meaning at these sizes."""
         return self._text_of(self.found.rule.left)
 
     @cached_property
     def right(self) -> str:
-        """The text of the model. Raises InputError where the side has no meaning at these sizes."""
+        """The text of the right side's model. Raises InputError if the side has no meaning at these sizes."""
         return self._text_of(self.found.rule.right)
 
     @cached_property
     def numbers(self) -> Mapping[str, Fraction]:
-        """Numbers for the names of the rule, for which all attributes are floats."""
+        """Numbers for the names of the rule such that all real attributes are exact floats."""
         claim = self.found.claim
         calls = [expr for expr in expressions(self.found.rule) if isinstance(expr, GraphCall)]
         real = [value for call in calls for _, value in call.attributes if self.found.is_real(value)]
@@ -94,13 +94,13 @@ class SizedRule:
         made = "".join(f"  {line}\n" for line in self._made(side))
         outputs = "".join(f"  output result{number}\n" for number in range(len(side)))
         kept = "".join(f"  output {given.name}\n" for given in self._floats)
-        # The shapes of the results are those that the declarations say.
+        # The shapes of the results follow from the declarations.
         shapes = build(f"model side[unused = 1]\n{made}{outputs}{kept}").outputs[: len(side)]
         loss = "".join(f"  {line}\n" for line in self._loss(side, shapes))
         return f"model side[unused = 1]\n{made}{loss}{outputs}"
 
     def _made(self, side: Side) -> Iterator[str]:
-        """The lines up to the results."""
+        """The lines of the inputs, definitions and results."""
         reached = set(self._reached(side))
         yield from (self._input(given) for given in self.found.rule.inputs)
         for name, expr in self.found.rule.definitions:
@@ -114,7 +114,7 @@ class SizedRule:
             yield from self._result(side, number, expr)
 
     def _reached(self, side: Side) -> Iterator[str]:
-        """The inputs and local names that a side reads, by way of other local names too."""
+        """The inputs and local names that a side reads, directly or through other local names."""
         definitions = self.found.definitions
         for expr in expressions(replace(self.found.rule, definitions=(), left=side, right=())):
             if isinstance(expr, Name):
@@ -124,7 +124,7 @@ class SizedRule:
 
     @property
     def _floats(self) -> tuple[RuleInput, ...]:
-        """What the loss reads by itself."""
+        """The float inputs that the loss reads directly."""
         inputs = self.found.rule.inputs if self.whole else ()
         return tuple(given for given in inputs if given.integer_range is None)
 
@@ -139,7 +139,7 @@ class SizedRule:
         return tuple(valued(product(dim), self.sizes) for dim in dims)
 
     def _result(self, side: Side, number: int, expr: GraphExpr) -> Iterator[str]:
-        """The lines that make one tensor of a side; a call of several results is made once."""
+        """The lines that compute one tensor of a side. A call with several results is computed once."""
         if not isinstance(expr, GraphCall) or expr.results == 1:
             yield f"result{number} = {self._text(expr)}"
             return
@@ -149,7 +149,7 @@ class SizedRule:
         yield f"result{number} = shift({stem}_{expr.result}; by=0)"
 
     def _loss(self, side: Side, results: tuple[Value, ...]) -> Iterator[str]:
-        """Results weighted and added up; of integers, the rows of a weight that they number."""
+        """The loss: a weighted sum of all results. Integer results select rows of a weight, which are added instead."""
         terms = []
         for number, result in enumerate(results):
             name, shape = f"result{number}", result.shape

@@ -174,7 +174,7 @@ def test_remarks_and_spaces_in_a_rule_do_not_matter(proved: Pair) -> None:
 
 
 def test_no_mutant_is_certified() -> None:
-    """Not even where its place in the text is that of the rule it was made from."""
+    """A mutant is not certified even if it has the span of the original rule."""
     for rule in rules_of("proved")[::4]:
         found = {rule.name: certificate_of(rule, library())}
         changed = [mutant for _, mutant in mutants(rule, library()) if mutant != rule]

@@ -1,4 +1,4 @@
-"""Where rules stand in models: against brute force over all bindings, and case by case."""
+"""Matches of rules in models, against brute force over all bindings and case by case."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def found(rule: str | RuleDecl, model: Model) -> list[Match]:
 
 
 def model_of(*lines: str) -> Model:
-    """A model of the given lines that leaves `y`; weights w, v: [4, 4] are there if they are used."""
+    """A model of the given lines with the output `y`. Weights w, v: [4, 4] are declared if they are used."""
     body = "\n".join(f"  {line}" for line in lines)
     stored = [f"  weight {name}: f32[4, 4] ~ normal(1)" for name in "wv" if re.search(rf"\b{name}\b", body)]
     last = ["  loss mse(y, y + shift(y; by=1))", "  output y"]
@@ -53,11 +53,11 @@ MOTIFS = [
     ("{p} * {q}", "{p} + {last}"),
     ("{p} + {q}", "relu({last})", "matmul({r}, {first})"),
 ]
-"""Lines that rules fit on: `first` is what the first of them makes, `last` what the line before does."""
+"""Lines on which rules match: `first` is the result of the first line, `last` the result of the previous one."""
 
 
 def random_squares(rng: Random) -> Model:
-    """Some operators on matrices of one size, shared at random; what `sub` makes only keeps all of them alive."""
+    """A random graph of operators on matrices of one size. A final difference of all values keeps every one alive."""
     values, lines = ["w", "v"], []
     for motif in rng.sample(MOTIFS, 2):
         p, q, r = (rng.choice(values[-3:]) for _ in "pqr")
@@ -74,7 +74,7 @@ def random_squares(rng: Random) -> Model:
 
 
 def by_brute_force(rule: RuleDecl, model: Model) -> set[tuple[object, ...]]:
-    """Every binding of inputs and local names, tried at every tuple of different results."""
+    """All matches, by trying every binding of inputs and local names at every tuple of different results."""
     nodes = {n.results[0].name: n for n in model.graph.nodes() if n.instance.name in ("add", "mul", "matmul", "relu")}
     square = [value.name for value in (*_stored(model), *_results(nodes)) if value.shape == (4, 4)]
     definitions = dict(rule.definitions)
@@ -178,7 +178,7 @@ def test_a_factor_of_sizes_is_compared_as_a_number() -> None:
 
 
 def test_other_shapes_do_not_fit() -> None:
-    """A vector is added to every row: the rule is of two matrices."""
+    """The model adds a vector to every row, but the rule adds two matrices."""
     rule = "rule r(x: [a, b], y: [a, b])\n  relu(x + y) => relu(y + x)\n"
     assert len(found(rule, model_of("y = relu(w + v)"))) == 2
     assert not found(rule, model_of("weight b: f32[4] ~ ones", "y = relu(w + b)"))
@@ -234,7 +234,7 @@ REPEATED = """model m[unused = 1]
 
 
 def test_a_match_lies_in_one_graph() -> None:
-    """Every repeat's body is one place; relu of relu over the border of two iterations is not seen."""
+    """A loop body is matched once, by itself; relu of relu across two iterations is not matched."""
     model = build(REPEATED)
     twice = "rule r(x: [a, b])\n  relu(relu(x)) => relu(x)\n"
     assert not found(twice, model)
@@ -277,9 +277,9 @@ def test_most_proved_rules_can_be_used() -> None:
         # A size that no tensor on the left determines.
         *("linear_slice_weights", "sum_range_split", "max_over_merged_axes"),
         *("batch_to_height", "batch_to_height_at_a_stride"),
-        # The common factors that `a * b == c * d` says its sizes have: the tensors determine their products only.
+        # The common factors that `a * b == c * d` implies for its sizes: the tensors determine only their products.
         *("mean_over_equal_numbers", "flat_tensors_of_one_size"),
-        # Random operators, whose numbers belong to one place of the model.
+        # Random operators, whose numbers are tied to one site of the model.
         *("dropout_of_divided_rows", "factor_through_dropout"),
     }
 
@@ -293,7 +293,7 @@ def test_a_proof_says_nothing_of_evaluation() -> None:
 
 
 def test_looking_for_matches_ends() -> None:
-    """Eight results with nothing in common fit a model of thirty in 30^8 ways."""
+    """Eight independent results match a model of thirty operators in 30^8 ways."""
     inputs = ", ".join(f"x{n}: [m, k]" for n in range(8))
     left = ", ".join(f"relu(x{n})" for n in range(8))
     rule = rule_of(f"rule r({inputs})\n  {left} => {left}\n")
@@ -306,7 +306,7 @@ def test_looking_for_matches_ends() -> None:
 
 
 def numbers(rule: str, *lines: str) -> list[dict[str, str]]:
-    """What the real numbers of a rule are, match by match."""
+    """The values of a rule's real numbers, for every match."""
     made = substitution(rule_of(rule))
     told = found(rule, model_of(*lines))
     return [{name: str(match.numbers[name]) for name in sorted(made.reals)} for match in told]
@@ -343,7 +343,7 @@ def test_a_number_stands_for_one_value() -> None:
 
 
 def test_results_of_numbers_are_rounded_once() -> None:
-    """0.1 * 3 is 0.3, and not the product of two floats."""
+    """0.1 * 3 is 0.3, not the rounded product of two floats."""
     rule = rule_of("rule r(x: [a, b])\n  scale(scale(x; factor=c); factor=d) => scale(x; factor=c * d)\n")
     model = model_of("u = scale(w; factor=0.1)", "y = scale(u; factor=3)")
     (match,) = found(rule, model)

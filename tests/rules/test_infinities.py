@@ -1,4 +1,4 @@
-"""Infinities of values: against what NumPy computes, and as a bound on the places where rules are used."""
+"""Infinities that values may have: against NumPy's results, and as a restriction on where rules are used."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ VALUES = {
     "x / x": NONE,
     "log(x)": NONE,
 }
-"""Terms over inputs of finite elements, with the infinities that are to be found."""
+"""Terms over inputs with finite elements, and the infinities that the analysis must find."""
 
 
 GIVEN = {
@@ -67,7 +67,7 @@ GIVEN = {
 
 
 def model_of(*lines: str) -> Model:
-    """A model of the given lines that leaves `y`; `gain` is its weight."""
+    """A model of the given lines with the output `y` and the weight `gain`."""
     used = [line for name, line in GIVEN.items() if name == "x" or re.search(rf"\b{name}\b", " ".join(lines))]
     last = ["loss mse(layer_norm(x, gain, gain), x)", "output y"]
     return build("\n  ".join(["model m[unused = 1]", *used, "weight gain: f32[4] ~ ones", *lines, *last]) + "\n")
@@ -92,7 +92,7 @@ def test_the_infinities_of_a_term_bound_those_that_it_has(term: str) -> None:
 
 
 def test_what_a_loop_carries_is_what_any_iteration_leaves() -> None:
-    """`p` is finite in the first iteration, `q` in the first two; `r` in all of them."""
+    """`p` is finite in the first iteration only, `q` in the first two, and `r` in all."""
     model = model_of("p = x", "q = x", "r = x", *LOOP, "y = p + q + r")
     known = infinities(model, library())
     (segment,) = (step for step in model.graph.steps if isinstance(step, Segment))
@@ -115,7 +115,7 @@ UPDATES = ["update kept = causal_mask(kept)", "update mean = softmax(kept)"]
 # ---------------------------------------------------------------------------------------------- rules
 
 ZEROS = "rule zeros(x: [b..])\n  scale(relu(x); factor=0) => scale(x; factor=0)\n"
-"""Proved of finite elements; at minus infinity the left side is 0 and the right one has no value."""
+"""A rule proved for finite elements. At minus infinity the left side is 0 and the right side has no value."""
 
 
 def test_a_rule_is_not_used_on_what_may_be_infinite() -> None:

@@ -1,4 +1,4 @@
-"""A function over a sequence by several processes: results in order, and no process left behind."""
+"""Mapping a function over a sequence with several processes: results come in order, and no process is left behind."""
 
 import os
 import signal
@@ -33,12 +33,12 @@ try:
 except KeyboardInterrupt:
     sys.exit("interrupted")
 """
-"""Its processes share its output: a reader comes to the end of it when all of them have ended."""
+"""A program whose processes share its output: a reader reaches end of file once all processes have ended."""
 
 
 @pytest.fixture
 def begun() -> Iterator[subprocess.Popen[str]]:
-    """The program, when both of its processes compute what takes ten minutes."""
+    """The running program, once both of its processes compute items that take ten minutes."""
     begun = subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
         stdout=subprocess.PIPE,
@@ -73,7 +73,7 @@ def test_one_process_or_one_item_forks_none(items: range, processes: int) -> Non
 
 
 def forked() -> set[int | None]:
-    """Processes of this one: other tests keep ranks waiting for work."""
+    """Child processes of this process. Other tests may keep ranks waiting for work, so tests compare sets."""
     return {child.pid for child in active_children()}
 
 
@@ -147,7 +147,7 @@ def test_this_process_computes_what_it_has_taken_of_a_shared_map() -> None:
 
 
 def test_what_ends_a_shared_map() -> None:
-    """What the function raises here or in another process, what is polled, and a process that dies."""
+    """A shared map ends if the function raises here or elsewhere, if the poll raises, or if a process dies."""
     before, here = forked(), os.getpid()
 
     def compute(raises: bool) -> None:
@@ -173,7 +173,7 @@ def test_what_ends_a_shared_map() -> None:
 
 
 def test_lasting_processes_answer_in_order_and_keep_what_they_had() -> None:
-    """This one has the first item, and keeps what it had as the forked one does."""
+    """This process computes the first item. Like the forked one, it gets its earlier items again."""
     before, known = forked(), dict[str, int]()
 
     def compute(item: str) -> tuple[str, int, int]:
@@ -218,7 +218,7 @@ def test_what_lasting_processes_raise_and_their_deaths_are_told() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return 1 / item
 
-    for items in ((1, 0), (0, 1)):  # the first one is computed here
+    for items in ((1, 0), (0, 1)):  # this process computes the first one
         with pytest.raises(ZeroDivisionError), lasting_processes(compute, 2) as computed:
             computed(list(enumerate(items)))
     with pytest.raises(BrokenProcessPool), lasting_processes(compute, 2) as computed:
@@ -227,7 +227,7 @@ def test_what_lasting_processes_raise_and_their_deaths_are_told() -> None:
 
 
 class Enough(BaseException):
-    """What is asked again and again raises this."""
+    """Raised by the polled function."""
 
 
 def polled_until(end: float) -> None:
@@ -236,7 +236,7 @@ def polled_until(end: float) -> None:
 
 
 def test_what_is_polled_ends_the_processes() -> None:
-    """Of both maps, while they wait for what takes ten minutes."""
+    """Both maps end while they wait for items that take ten minutes."""
     begun = time.monotonic()
     before = set(active_children())
     with pytest.raises(Enough):
@@ -254,7 +254,7 @@ def test_what_is_polled_ends_the_processes() -> None:
 
 
 def test_closing_in_the_middle_of_large_answers() -> None:
-    """What a killed process had begun to send is waited for by nobody: more than a pipe holds, again and again."""
+    """Nothing waits for the partial answer of a killed process. Answers exceed a pipe's capacity; 20 repetitions."""
     before = forked()
     for _ in range(20):
         with closing(process_map(lambda item: bytes(item * 2**22), [0, 1, 1, 1, 1], 3)) as found:

@@ -1,4 +1,4 @@
-"""Rules that are applied once more by what a plan tells of them."""
+"""Replay of rewritings from the record of applied rules in a plan."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ model siblings[rows = 4]
 
 
 def test_every_match_is_applied_again() -> None:
-    """Also where several begin at one place: each pair of siblings, in either order."""
+    """Several matches may start at one place: every pair of siblings, in either order."""
     rule, model, identities = substitution(rule_of(MERGING)), build(SIBLINGS), Identities()
     found = list(matches(rule, model))
     assert len(found) == 6 and len({match.place for match in found}) == 3

@@ -1,4 +1,4 @@
-"""Rewritten models against the models they come from, by NumPy from the operators' declarations."""
+"""Rewritten models against the original models, both evaluated in NumPy from the operators' declarations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .side_models import build
 
 
 def one(rule: str, model: Model) -> Model:
-    """The only model that a rule makes."""
+    """The only rewritten model that a rule gives, compared with the original."""
     (made,) = rewritten(rule, model)
     assert isinstance(made, Model), made
     check(model, made)
@@ -45,9 +45,9 @@ def one(rule: str, model: Model) -> Model:
 
 
 def check(model: Model, made: Model, seed: int = 1, draw: Draw = normal) -> None:
-    """The same stored tensors, and the same results wherever the model has a value.
+    """Asserts that both models have the same inputs, weights, output names and, where the original has values, results.
 
-    Where it has none at some of the numbers drawn it is asked again at positive ones, at which it must have all.
+    If the original lacks some values at the drawn numbers, positive numbers are tried, at which it must have all.
     """
     assert {name: weight.value for name, weight in made.weights()} == {n: w.value for n, w in model.weights()}
     assert {source.value for source in made.graph.inputs} == {source.value for source in model.graph.inputs}
@@ -57,7 +57,7 @@ def check(model: Model, made: Model, seed: int = 1, draw: Draw = normal) -> None
 
 
 def compare(model: Model, made: Model, seed: int, draw: Draw) -> bool:
-    """The same results wherever the model has a value; whether it has all of them."""
+    """Asserts equal results wherever `model` has a value. Returns whether it has values everywhere."""
     left, right = evaluated(model, seed, draw), evaluated(made, seed, draw)
     whole = True
     for array, other in (
@@ -81,7 +81,7 @@ USABLE = [rule for rule in rules_of("proved") if isinstance(substitution_of(rule
 
 
 def lost(rule: RuleDecl) -> bool:
-    """Whether the right side lacks a tensor of the left: in a model made of the left alone it would be unread."""
+    """Whether the right side does not read an input of the left: a model of the left side alone would not read it."""
     left, right = (set(inputs_of(rule, side)) for side in (rule.left, rule.right))
     return not left <= right
 
@@ -96,9 +96,9 @@ def inputs_of(rule: RuleDecl, side: tuple[GraphExpr, ...]) -> Iterator[str]:
 
 
 EXACT = {"large_number_added_and_taken_off": coarse}
-"""Rules whose left side rounds off the digits of other numbers."""
+"""Rules whose left side rounds in float64, with draws at which it is exact."""
 FLAT = ("steps_of_either_order",)
-"""Rules of functions without a slope: a model of weights that these alone read is refused, as it would not train."""
+"""Rules of functions with zero derivative. A model whose weights only these read is refused, as it would not train."""
 RANKED = [
     (rule, rank) for rule in USABLE if rule.name not in FLAT for rank in (range(4) if rest_groups(rule) else range(1))
 ]
@@ -126,7 +126,7 @@ def test_the_laws_are_true() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_random_models_keep_what_they_compute(seed: int) -> None:
-    """One rewriting after the other, of any rule at any place: results and stored tensors stay."""
+    """A chain of random rewritings preserves results and stored tensors."""
     rng = Random(seed)
     original = model = build(random_model(rng))
     for new in islice(random_rewritings(original, rng), 5):
@@ -155,7 +155,7 @@ def test_what_others_read_stays() -> None:
 
 
 def test_what_is_there_already_is_used_again() -> None:
-    """`w + v` stands in the model: the right side does not add once more."""
+    """The model already computes `w + v`, so the right side reuses it."""
     rule = "rule r(x: [a, b], y: [b, c], z: [b, c])\n  matmul(x, y) + matmul(x, z) => matmul(x, y + z)\n"
     model = text("u = relu(v)", "s = v + u", "y = matmul(w, v) + matmul(w, u) - s")
     made = [new for new in rewritten(rule, model) if isinstance(new, Model)]
@@ -269,7 +269,7 @@ def test_a_repeat_reads_what_stands_in_outside() -> None:
 
 
 def test_what_a_body_carries_is_not_taken_for_its_start() -> None:
-    """What stands in outside is `x`, which in the body is what the iteration before left."""
+    """The replacement outside is `x`, but in the body `x` is the result of the previous iteration."""
     text = REPEAT.replace("x = a\n", "x = relu(first)\n").replace("a = relu(first)", "b = tanh(first)")
     text = text.replace("z = tanh(first)", "z = tanh(first)\n  r = relu(x)").replace("BODY", "x = linear(x, w) + r * b")
     model = build(text)
@@ -280,7 +280,7 @@ def test_what_a_body_carries_is_not_taken_for_its_start() -> None:
 
 
 def test_a_name_of_the_body_is_not_taken_for_one_outside() -> None:
-    """Outside and inside each have a `relu_1`; what stands in outside is a copy that the body can read."""
+    """Outside and body each have a `relu_1`; the replacement outside is a copy that the body can read."""
     model = build(
         REPEAT.replace("a = relu(first)", "a = relu(relu(first))").replace(
             "BODY", "x = linear(relu(x) - tanh(x), w) + a"
@@ -334,7 +334,7 @@ def test_a_weight_is_never_lost() -> None:
 
 
 def test_random_numbers_stay_what_they_are() -> None:
-    """Sites keep their numbers where operators before them are changed; none is dropped."""
+    """Random sites keep their numbers if operators before them change; none is dropped."""
     model = text("y = dropout(matmul(matmul(w, v), dropout(relu(w))))")
     made = one(ASSOCIATE, model)
     sites = [{node.name: node.site for node in each.graph.nodes() if node.site} for each in (model, made)]

@@ -1,4 +1,4 @@
-"""Files of rules, and what is made of them."""
+"""Proving and accepting files of rules."""
 
 from __future__ import annotations
 

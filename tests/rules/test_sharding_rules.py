@@ -1,4 +1,4 @@
-"""Configurations and rules with device axes are the same theorems: shown over all encodings of an operator."""
+"""Configurations and rules with device axes state the same theorems, checked over all encodings of an operator."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def instance(name: str) -> Instance:
     ],
 )
 def test_proved_configurations_and_proved_rules_are_the_same_set(name: str, expected: set[Role]) -> None:
-    """Of every way to encode operands and result the rule is proved if and only if a configuration has it."""
+    """For every encoding of operands and result, the rule is proved iff a configuration has this encoding."""
     made = instance(name)
     proved = set(configurations(made, ShardingTheorems(library())))
     assert proved == expected
@@ -86,7 +86,7 @@ def test_a_wrong_configuration_is_refused_on_both_sides(case: str) -> None:
 
 
 def test_what_a_configuration_does_inside_of_an_operator_is_no_rule() -> None:
-    """A bias is added once, after the sum over the devices: rules would add it on each of them."""
+    """A configuration adds a bias once, after the sum over the devices; a rule would add it on every device."""
     made = instance("linear_bias")
     role = Along("i")
     assert role in configurations(made, ShardingTheorems(library()))

@@ -1,4 +1,4 @@
-"""Proofs are the only source of configurations: without one, or with one of something else, there is none."""
+"""Proofs are the only source of configurations: without a proof of exactly the claim there is no configuration."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ CARDS = library_with(CYCLIC)
 TWO = Mesh((MeshAxis("a", 2),))
 NOTHING = TheoremFile({})
 PROVED_AGAIN = 16
-"""Operators of which all theorems are proved in every run."""
+"""Number of operators all of whose theorems are proved in every run."""
 SLOW = {"masked_attention", "causal_attention", "padded_attention"}
-"""Their theorems take most of the time of all: every run proves some of them."""
+"""Operators whose theorems take most of the total time; every run proves only some of these theorems."""
 
 
 def make(name: str, *shapes: tuple[int, ...], **attributes: float) -> Instance:
@@ -53,7 +53,7 @@ def make(name: str, *shapes: tuple[int, ...], **attributes: float) -> Instance:
 
 @dataclass(frozen=True)
 class Without:
-    """What is proved, but for one role."""
+    """The proved theorems without those of one role."""
 
     proved: ShardingTheorems
     removed: Role
@@ -80,7 +80,7 @@ def test_without_its_proof_a_configuration_is_gone(role: Role) -> None:
 
 
 def test_a_prover_that_proves_nothing_leaves_the_undivided_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All the way through the search: no operator is divided, whatever the machine."""
+    """End to end through the search: no operator is sharded, whatever the machine."""
     monkeypatch.setattr(module, "_answers", {})
     for name in ("prove_division", "prove_linearity"):
         monkeypatch.setattr(sharding, name, lambda *_, **__: NotProved("same_value", "no proof", 0.0))
@@ -93,7 +93,7 @@ def test_a_prover_that_proves_nothing_leaves_the_undivided_model(monkeypatch: py
 
 
 def test_a_theorem_about_another_declaration_is_not_found() -> None:
-    """The same name, another meaning: the kept theorems do not cover it, and the prover refuses it."""
+    """A declaration with the same name but a different meaning has keys that the stored theorems do not contain."""
     text = "op linear(x: [b.., i], w: [o, i]) -> y: [b.., o]\n  y[b.., o] = sum(i) x[b.., i] * w[o, i]\n"
     for changed, same in ((text, True), (text.replace("* w[o, i]", "* w[o, i] * w[o, 0]"), False)):
         found = declare(changed)
@@ -113,7 +113,7 @@ def test_a_changed_function_is_another_theorem() -> None:
 
 
 def test_a_division_is_one_theorem_whoever_has_which_positions() -> None:
-    """But an axis that an extern operator declares is declared for slices by `partition` alone."""
+    """An axis that an extern operator declares is the exception: it is declared only for slices by `partition`."""
     softmax = make("softmax", (4, 8))
     of_blocks, of_cards = (claims_of(softmax, CARDS).of(Along("c", by)) for by in ("partition", "cyclic"))
     assert [claim.key(claim.general, CARDS) for claim in of_blocks] == [
@@ -130,7 +130,7 @@ def test_a_division_is_one_theorem_whoever_has_which_positions() -> None:
 def test_the_shipped_theorems_are_those_that_a_search_asks_for(
     request: pytest.FixtureRequest, golden: Callable[[Path, str], None]
 ) -> None:
-    """By their keys, which say all that a proof looks at; with --update-golden what is not kept yet is proved."""
+    """Compared by keys, which contain everything a proof depends on. --update-golden proves the missing theorems."""
     theorems = ShardingTheorems(LIBRARY)
     if request.config.getoption("--update-golden"):
         asked = asked_claims(shipped_instances(LIBRARY), LIBRARY)
@@ -145,7 +145,7 @@ def test_the_shipped_theorems_are_those_that_a_search_asks_for(
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in folder("examples").glob("*.udl")))
 def test_no_example_has_to_prove_anything(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On two devices, no operator asks for a theorem that is not kept."""
+    """On two devices, no operator asks for a theorem that is not stored."""
 
     def prove(claim: Claim, *_: object) -> Answer:
         raise AssertionError(f"{claim.operator.name} {claim.statement} is not kept")
@@ -161,7 +161,7 @@ def test_no_example_has_to_prove_anything(name: str, monkeypatch: pytest.MonkeyP
 
 
 def test_a_sample_of_the_shipped_theorems_is_proved_again() -> None:
-    """Another one every day; `python bench/check_theorems.py` does it for all."""
+    """The sample changes every day; `python bench/check_theorems.py` proves all."""
     rng = random.Random(SAMPLE)
     asked = []
     for names, count in ((LIBRARY.operators.keys() - SLOW, 12), (SLOW, 2)):
@@ -176,7 +176,7 @@ def test_a_sample_of_the_shipped_theorems_is_proved_again() -> None:
 
 
 def test_what_is_refused_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what is refused under one of its keys alone is."""
+    """A claim that is refused under only one of its keys is tried."""
     tried: list[str] = []
 
     def prove(claim: Claim, *_: object) -> Answer:
@@ -245,7 +245,7 @@ def test_a_file_that_is_stale_or_broken_keeps_nothing(change: Callable[[str], st
 
 
 def check_table(name: str, theorems: ShardingTheorems, *, again: bool) -> None:
-    """Every row of an operator's table has a proof or a reason; only extern operators declare."""
+    """Every row of an operator's table is proved or blocked with a reason; only extern operators declare axes."""
     rows = list(table_of(LIBRARY.operators[name], theorems, again=again))
     assert rows
     declared = LIBRARY.operators[name].extern
@@ -256,15 +256,15 @@ def check_table(name: str, theorems: ShardingTheorems, *, again: bool) -> None:
 
 @pytest.mark.parametrize("name", LIBRARY.operators)
 def test_no_axis_is_left_without_a_theorem_or_a_reason(name: str) -> None:
-    """By the theorems that ship, whose keys say all that their proofs look at."""
+    """Uses the shipped theorems, whose keys contain everything that their proofs depend on."""
     check_table(name, ShardingTheorems(LIBRARY), again=False)
 
 
 @pytest.mark.parametrize("number", range(len(LIBRARY.operators) if EVERYTHING else PROVED_AGAIN))
 def test_the_prover_leaves_no_axis_without_a_theorem_or_a_reason(number: int) -> None:
-    """Proved anew: for some operators, others every day; `unityc rules configurations` does it for all.
+    """Proves theorems again, for other operators every day; `unityc rules configurations` does it for all.
 
-    Numbered, not named: test processes must agree on the names, also around midnight.
+    Cases are numbered, not named, because test processes must agree on their names even around midnight.
     """
     names = sorted(LIBRARY.operators.keys() - (set() if EVERYTHING else SLOW))
     name = of_the_day(names, PROVED_AGAIN)[number]
@@ -342,7 +342,7 @@ def test_axes_that_are_not_always_side_by_side_stay_apart() -> None:
 
 
 def test_a_subject_computes_what_the_instance_does() -> None:
-    """Joined axes: the same numbers, in another shape."""
+    """The subject has joined axes; its results are the same numbers in another shape."""
     from unity_dsl.index.evaluation.evaluate import evaluate
 
     rng = np.random.default_rng(5)
@@ -366,7 +366,7 @@ def test_the_shipped_file_stands_beside_the_rules() -> None:
 
 
 def test_what_an_op_holds_is_said_of_the_sizes_that_an_instance_has() -> None:
-    """Pools of one kind whose windows differ with their sizes: the claims are the same whichever was seen first."""
+    """Two pools differ in their windows because of their sizes. Their claims do not depend on which is seen first."""
     found: dict[int, set[tuple[tuple[str, ...], ...]]] = {42: set(), 3: set()}
     for order in ((42, 3), (3, 42)):
         subject_of.cache_clear()

@@ -1,4 +1,4 @@
-"""What was asked of z3, asked again of another solver."""
+"""The questions that proofs ask z3, checked again by cvc5."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def new_files_of(rule: RuleDecl) -> dict[str, str]:
 
 
 files_of = cache(new_files_of)
-"""Of one proof a rule in a process of the tests."""
+"""The SMT files of a rule's proof; every test process proves a rule once."""
 
 SLICED = rule_of("""\
 rule sliced(x: [m]) where m >= k + n
   slice(x; dim=0, start=k, stop=k + n) => slice(x; dim=0, start=k, stop=k + n)
 """)
 RULES = (*rules_of("proved"), SLICED)
-"""Proofs of some ask nothing."""
+"""Rules whose proofs are checked; some proofs ask the solver nothing."""
 KINDS = {"in_bounds", "same_shape", "same_value"}
 
 
@@ -74,7 +74,7 @@ def test_another_solver_agrees_with_every_answer_that_a_proof_rests_on(rule: Rul
 
 
 def test_another_solver_does_not_say_unsat_to_everything() -> None:
-    """A question without what it claims, which stands last, can be met."""
+    """A question without its claim, which is the last assertion, is satisfiable."""
     (text, *_) = files_of(SLICED).values()
     before, _, claim = text.replace("(set-info :status unsat)", "").rpartition("(assert\n")
     assert "(not (and" in claim

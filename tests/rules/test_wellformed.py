@@ -1,4 +1,4 @@
-"""Every file of cases/rule_error is refused, in the words of the file beside it; well formed rules are not."""
+"""Every file of cases/rule_error is refused with the message in the file beside it; well-formed rules are not."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_text_belongs_to_a_case() -> None:
 # ---------------------------------------------------------------------------------------------- rules without a fault
 
 ILL_FORMED = {"degree_of_another_operand": "E506", "number_in_a_condition_alone": "E504"}
-"""Wrong rules that are refused before they are proved. The prover has no proof of them either."""
+"""Wrong rules that are refused before any proof is tried. The prover cannot prove them either."""
 KNOWN = tuple(rule for rule in (*rules_of("proved"), *rules_of("refuted")) if rule.name not in ILL_FORMED)
 
 
@@ -70,7 +70,7 @@ def test_a_wrong_rule_that_is_refused(name: str, code: str) -> None:
 
 @pytest.mark.parametrize("rule", KNOWN, ids=lambda rule: rule.name)
 def test_a_rule_with_an_answer_is_well_formed(rule: RuleDecl) -> None:
-    """Wrong rules too: that a claim is false is no fault of the text."""
+    """Wrong rules are well formed too: a false claim is not a fault of the text."""
     check_rule(rule, library())
 
 
@@ -145,14 +145,14 @@ def test_a_rule_has_as_many_parts_as_are_allowed(made: Callable[[int], str], mos
 
 @cache
 def near() -> list[RuleDecl]:
-    """Rules with one change, others every day."""
+    """A daily sample of rules with one change."""
     changed = [mutant for rule in KNOWN for _, mutant in mutants(rule, library())]
     return of_the_day(changed, 600)
 
 
 @cache
 def refused() -> tuple[tuple[RuleDecl, Diagnostic], ...]:
-    """Of the changed rules those that are refused, and why."""
+    """The changed rules that are refused, with their diagnostics."""
     found = []
     for rule in near():
         try:
@@ -171,12 +171,12 @@ def is_well_formed(rule: RuleDecl) -> bool:
 
 
 def test_a_rule_that_is_refused_is_never_proved() -> None:
-    """The prover, which knows nothing of these checks, finds no proof of what they refuse."""
+    """The prover, which is independent of these checks, proves no rule that they refuse."""
     print(f"UNITY_SAMPLE={SAMPLE}")
     assert 30 < len(refused()) < len(near()) / 2
     for rule, diagnostic in refused():
         if diagnostic.code == "E503" or (diagnostic.code == "E504" and is_well_formed(replace(rule, conditions=()))):
-            continue  # what is left over, an input or a condition on nothing, does not make a claim false
+            continue  # an unused input or condition does not make a claim false
         try:
             answer = prove_rule(rule, library())
         except InputError:
@@ -188,7 +188,7 @@ SHAPES = frozenset({"E121", "E122", "E126", "E507"})
 
 
 def refused_for_their_shapes() -> Iterator[RuleDecl]:
-    """Cases and changed rules without views, whose sizes are worked out by the prover."""
+    """Cases and changed rules that are refused for their shapes. Views are excluded: their sizes need the prover."""
     found = list(refused())
     for path in FILES:
         try:
@@ -197,17 +197,17 @@ def refused_for_their_shapes() -> Iterator[RuleDecl]:
             if error.diagnostic.code in SHAPES:
                 found += [(rule, error.diagnostic) for rule in parse_rules(read_source(path)).rules]
     for rule, diagnostic in found:
-        # NumPy does not tell integers from floats.
+        # The NumPy run does not distinguish integers from floats.
         if diagnostic.code in SHAPES and "integers" not in diagnostic.message and not any(views(rule)):
             yield rule
 
 
 def test_what_is_refused_for_its_shapes_runs_at_no_sizes() -> None:
-    """By brute force in NumPy: at some ranks of the groups, no small sizes give both sides of all outputs one shape."""
+    """Brute force in NumPy: at some ranks of the groups, no small sizes give both sides of all outputs equal shapes."""
     print(f"UNITY_SAMPLE={SAMPLE}")
     tried = 0
     for written in refused_for_their_shapes():
-        # Of real numbers an operator may have no conditions on sizes: they become tensors of rank 0.
+        # Real numbers become tensors of rank 0, because an operator cannot have size conditions on them.
         rule, operators = with_reals(written, library())
         claim = claim_of(rule)
         tried += 1
@@ -245,7 +245,7 @@ RULES = [part + "\n" for text in TEXTS for part in text.split("\n\n") if part.st
 @given(st.data())
 @settings(max_examples=200)
 def test_a_text_with_words_exchanged_is_well_formed_or_has_one_fault(data: st.DataObject) -> None:
-    """Words of one rule stand in the places of others, of another rule's words among them: nothing else comes out."""
+    """Words of a rule are replaced by other words, also of another rule; any other outcome is a failure."""
     text = data.draw(st.sampled_from(RULES))
     others = [match.group() for match in WORD.finditer(data.draw(st.sampled_from(RULES)))]
     for _ in range(data.draw(st.integers(1, 3))):

@@ -72,7 +72,7 @@ EXPRESSIONS = st.recursive(leaves(), compounds, max_leaves=12)
 
 
 def words(expr: Expr) -> Words:
-    """The words of an expression, every compound in parentheses, so that no law of precedence is used."""
+    """The words of an expression, every compound in parentheses, so that no rule of precedence applies."""
     match expr:
         case Number(value):
             if value == float("inf"):
@@ -231,7 +231,7 @@ GAPS = st.sampled_from(["", "", " ", "   ", "\n", "\n      ", "  # a ( comment\n
 
 
 def laid_out(draw: st.DrawFn, tokens: Words) -> str:
-    """The words with random space, line breaks and comments between them; they stand inside brackets."""
+    """The words with random space, line breaks and comments between them, as inside brackets."""
     text = ""
     for word in tokens:
         gap = draw(GAPS)
@@ -242,7 +242,7 @@ def laid_out(draw: st.DrawFn, tokens: Words) -> str:
 
 
 def _sticks(text: str, word: str) -> bool:
-    """Whether two words side by side would be read as one, or as three."""
+    """Whether two adjacent words without a space would be read as other words."""
     last, first = text[-1], word[0]
     if (last.isalnum() or last in "_.") and (first.isalnum() or first in "_."):
         return True

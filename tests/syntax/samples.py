@@ -1,4 +1,4 @@
-"""Texts that hold every form of the three languages."""
+"""Texts that contain every form of the three languages."""
 
 OPS = """\
 ## Affine map over the last axis.

@@ -34,7 +34,7 @@ def test_shipped_files_are_formatted(path: Path) -> None:
 
 
 def check_laws(text: str, neat: str) -> None:
-    """Both texts mean the same, and the neat one stays as it is."""
+    """Both texts mean the same, and formatting gives the neat text, also from the neat text."""
     formatter, parser = (format_model, parse_model) if "model " in text else (format_ops, parse_ops)
     if "rule " in text:
         formatter, parser = format_rules, parse_rules

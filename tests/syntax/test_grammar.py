@@ -85,7 +85,7 @@ print(*sys.modules)
 
 
 def test_a_cold_start_makes_no_table() -> None:
-    """Shipped tables are read, not computed, and what looks for mistakes in a text is not even loaded."""
+    """Shipped tables are read, not computed. The module that diagnoses mistakes is not even loaded."""
     command = [sys.executable, "-c", COLD_START, str(folder("ops"))]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert "unity_dsl.syntax.parse_ops" in loaded

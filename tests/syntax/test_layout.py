@@ -129,7 +129,7 @@ def test_depth_gives_one_diagnostic_in_linear_work(language: str, text: str) -> 
 
 
 def test_what_is_just_allowed_parses_on_a_short_stack() -> None:
-    """Deepest brackets, deepest chain, deepest blocks: readers, formatter and comparison still have stack to spare."""
+    """Deepest brackets, deepest chain, deepest blocks: parser, formatter and comparison still have stack to spare."""
     chain = " + ".join(["x"] * (MAX_OPERATORS + 1))
     brackets = MAX_NESTING - 1
     for value in (chain, "f(" * brackets + chain + ")" * brackets, "-" * MAX_OPERATORS + "x"):
@@ -159,7 +159,7 @@ def test_numbers_without_a_worth(number: str) -> None:
 
 
 def test_numbers() -> None:
-    """Floats are the decimals by which they are written; what no float is written as is a fraction."""
+    """A float is the decimal as written. A number that no float is written as is a fraction."""
     values = {
         "0": 0,
         "007": 7,

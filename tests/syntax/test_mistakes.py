@@ -1,4 +1,4 @@
-"""Every broken snippet is told as the mistake that it is an example of, wherever it stands."""
+"""Every broken snippet is reported as the mistake that it exemplifies, wherever it occurs."""
 
 from __future__ import annotations
 

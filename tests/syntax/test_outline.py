@@ -1,4 +1,4 @@
-"""Operators and rules that are found without parsing: the same that a parse of the whole text gives."""
+"""Operators and rules found without parsing: the same as a parse of the whole text gives."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_text_that_is_not_plainly_a_list_of_operators_has_no_outline(text: str
     ],
 )
 def test_a_fault_is_told_as_in_the_whole_text(fault: str) -> None:
-    """Where the operator that has it stands last, since the parse of a whole text stops at the first fault."""
+    """The faulty operator is last, since the parse of a whole text stops at the first fault."""
     source = Source("text.uop", f"{RELU}\n# Comment.\n{fault}")
     found = outline(source)
     assert found is not None

@@ -1,4 +1,4 @@
-"""What `.udl` texts mean."""
+"""The meaning of `.udl` texts."""
 
 from __future__ import annotations
 

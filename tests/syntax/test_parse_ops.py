@@ -1,4 +1,4 @@
-"""What `.uop` texts mean."""
+"""The meaning of `.uop` texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random trees, random layouts and random damage."""
+"""Random syntax trees, random layouts and random damage."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ EXTRA = [
 
 @st.composite
 def damaged(draw: st.DrawFn, text: str) -> str:
-    """A text in which a few words are lost, doubled or replaced."""
+    """Part of a text in which a few words are lost, added or replaced."""
     pieces = WORD.findall(text)
     start = draw(st.integers(0, len(pieces) - 1))
     pieces = pieces[max(0, start - 150) : start + 150]

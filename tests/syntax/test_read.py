@@ -1,4 +1,4 @@
-"""Files that are no sources are told as what they are."""
+"""Files that are no sources are reported as what they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that are no TOML are told at their fault."""
+"""Texts that are not TOML are reported at the place of their fault."""
 
 from __future__ import annotations
 

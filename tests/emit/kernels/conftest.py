@@ -1,4 +1,4 @@
-"""What tests of kernels use."""
+"""Fixtures of the tests of kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of single operators: written, imported, and run in Triton's interpreter."""
+"""Kernels of single operators: emitted, imported, and run in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from unity_dsl.index.library import Library
 from .guarded_memory import GuardedMemory
 
 NEVER = ("raise AssertionError('the torch operations ran')",)
-"""In place of the torch operations: that nothing falls back on them unseen."""
+"""Replaces the torch operations, so that a silent fallback to them fails."""
 SEED, STEP, SITE = 3, 5, 7
-"""Of random numbers."""
+"""Counters of random numbers."""
 
 
 class Model:
-    """What a function asks of the program that calls it."""
+    """The parts of a model that an emitted function uses."""
 
     training = True
     counters = torch.tensor(SEED), torch.tensor(STEP)
 
 
 def fused(instance: Instance, library: Library, name: str = "fused") -> FusedOperator | None:
-    """The kernels of an operator on one device, with the cotangents of all float inputs."""
+    """The kernels of an operator on one device, with gradients for all float inputs."""
     needs = [operand.integer_range is None for operand in instance.inputs]
     return fused_operator(name, instance, Local(dict(instance.sizes)), library, needs)
 
 
 def imported(text: str, folder: Path) -> ModuleType:
-    """The text as a module: Triton reads the source of a kernel from a file."""
+    """Imports the text as a module. Triton reads the source of a kernel from a file."""
     name = f"kernels_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     path = folder / f"{name}.py"
     path.write_text(text, encoding="utf-8")
@@ -62,7 +62,7 @@ def kernel_module(operator: FusedOperator, folder: Path, torch_lines: Sequence[s
 def run(
     module: ModuleType, operator: FusedOperator, inputs: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor]
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Results and gradients, with guards around all memory that the kernels are given."""
+    """Results and gradients, with guards around all memory of the kernels."""
     memory = GuardedMemory()
     given = [memory.copy(tensor) for tensor in inputs]
     for number in operator.wrt:
@@ -85,7 +85,7 @@ def run(
 def expected(
     operator: FusedOperator, inputs: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], library: Library
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The same by the reference evaluation in float64."""
+    """Results and gradients by the reference evaluation in float64."""
     from unity_dsl.index.evaluation.uniform import uniform
 
     def source(_: object, position: np.ndarray) -> np.ndarray:
@@ -103,7 +103,7 @@ def as_exact(tensor: torch.Tensor) -> np.ndarray:
 
 
 def error(found: torch.Tensor, wanted: np.ndarray) -> float:
-    """The largest difference relative to the largest element; infinite where one is not a number and the other is."""
+    """The largest difference relative to the largest element; infinite if NaNs or infinities differ."""
     got = found.double().numpy()
     if got.shape != wanted.shape or (np.isnan(got) != np.isnan(wanted)).any():
         return float("inf")
@@ -125,8 +125,9 @@ def compare(
     integers: Callable[[np.random.Generator, tuple[int, ...], int], torch.Tensor],
     tolerance: float,
 ) -> None:
-    """Results and gradients of kernels on numbers drawn by chance, `integers` by shape and range: those of the
-    statements in float64.
+    """Asserts that kernels give the results and gradients of the statements in float64, on random numbers.
+
+    `integers` draws integers from a shape and a range.
     """
     instance = operator.instance
     inputs = [

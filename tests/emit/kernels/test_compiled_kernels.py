@@ -1,4 +1,4 @@
-"""Kernels compiled ahead of time for GPUs that are not here."""
+"""Kernels compiled ahead of time for GPUs that need not be present."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BENCH = folder("examples").parent / "bench" / "compile_kernels.py"
 
 @pytest.mark.parametrize("example", of_the_day(["gpt2", "dlrm"], 1))
 def test_kernels_compile_for_three_targets_and_spill_nothing(example: str) -> None:
-    """In a process of its own: Triton's interpreter, in which other tests run kernels, compiles nothing."""
+    """Runs in a separate process, because Triton compiles nothing after other tests have turned on its interpreter."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, str(BENCH), "--examples", example, "--preset", "small", "--dry-run"]
     run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

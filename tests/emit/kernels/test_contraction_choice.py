@@ -1,4 +1,6 @@
-"""Which matrix products of a program are kernels with what is around them: those for which it is predicted to pay."""
+"""Which matrix products are fused with the operators around them into kernels: those for which this is predicted to
+pay.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def program(model: Path, **choices: object) -> dict[str, str]:
 
 
 def functions(body: str, tmp_path: Path, rows: int = 65536, inner: int = 512) -> set[str]:
-    """The functions of kernels.py that a model calls."""
+    """The functions of kernels.py that the model calls."""
     model = tmp_path / "dense.udl"
     gate = "  input gate: f32[r, h]\n" if "gate" in body else ""
     bias = "  weight bias: f32[h] ~ zeros\n" if "bias" in body else ""
@@ -54,7 +56,7 @@ def test_a_narrow_product_is_one_kernel_with_what_follows_it(body: str, name: st
 
 
 def test_a_wide_product_is_the_vendor_s(tmp_path: Path) -> None:
-    """It is bound by arithmetic, of which the vendor's library does more."""
+    """A wide product is compute-bound, and the vendor's library has the higher throughput."""
     assert "linear_relu" not in functions("relu(linear(x, w))", tmp_path, inner=16384)
 
 
@@ -64,7 +66,7 @@ def test_a_product_with_a_bias_alone_is_the_vendor_s(body: str, tmp_path: Path) 
 
 
 def test_attention_keeps_its_products() -> None:
-    """That of queries and keys is not kept, so it is no kernel of its own with the mask behind it."""
+    """The product of queries and keys is not saved, so it is no separate kernel with the mask after it."""
     found = program(folder("examples") / "gpt2.udl", strategy="single")["model.py"]
     assert "kernels.rearrange_root_scale_matmul_causal_mask_softmax_dropout(" in found
     assert "kernels.linear_add_dropout(" in found
@@ -81,7 +83,7 @@ def test_both_predictions_stand_above_the_function_as_documented() -> None:
 
 
 def test_the_same_operators_at_other_sizes_are_grouped_alike() -> None:
-    """A program runs smaller batches outside training, where it must be the same."""
+    """A program runs smaller batches outside training, where its groups of operators must be the same."""
     choice = ContractionChoice(load_machine("dgx-h100"))
     among, names = ("h", "y", "z"), ("h", "y")
     assert choice.best(among, {names: ContractionPrice(1.0, 2.0), ("h", "y", "z"): ContractionPrice(1.5, 2.0)}) == names
@@ -90,7 +92,7 @@ def test_the_same_operators_at_other_sizes_are_grouped_alike() -> None:
 
 
 def test_a_convolution_of_few_channels_is_one_kernel_with_what_follows_it(tmp_path: Path) -> None:
-    """Where no gradient is asked for: that of its kernel has few tiles, of long sums."""
+    """Only without gradients: the gradient of the convolution's weights has few tiles with long sums."""
     model = tmp_path / "convolved.udl"
     model.write_text("""model convolved[b = 64, c = 32]
   precision bf16

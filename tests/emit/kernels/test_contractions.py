@@ -29,12 +29,12 @@ from .kernel_runs import error, expected, fused, kernel_module, run
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 SIZES = [(1, 1, 1), (5, 7, 9), (70, 40, 33), (64, 64, 128), (131, 17, 1), (1, 67, 139)]
-"""Rows, what is summed, and columns: within a tile and beyond it, ragged and not, primes."""
+"""Rows, summed dimension and columns: within a tile and beyond it, ragged and not, and primes."""
 UNARY = ("relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "square", "dropout", "neg")
 
 
 def dense(library: Library, before: Sequence[str], after: Sequence[str], sizes: tuple[int, int, int]) -> Instance:
-    """`linear_bias` with operators before and after it: unary ones, and `add` and `mul` of another tensor."""
+    """`linear_bias` with operators before and after: unary ones, and `add` and `mul` with another tensor."""
     m, k, n = sizes
     parts: list[Applied] = []
     given = chain(library, parts, "x", before, (2, m, k))
@@ -43,7 +43,7 @@ def dense(library: Library, before: Sequence[str], after: Sequence[str], sizes: 
 
 
 def batched(library: Library, before: Sequence[str], after: Sequence[str], sizes: tuple[int, int, int]) -> Instance:
-    """`matmul` with operators before its second operand and after it."""
+    """`matmul` with operators before its second operand and after the product."""
     m, k, n = sizes
     parts: list[Applied] = []
     given = chain(library, parts, "w", before, (2, 3, k, n))
@@ -52,7 +52,7 @@ def batched(library: Library, before: Sequence[str], after: Sequence[str], sizes
 
 
 def experts(library: Library, before: Sequence[str], after: Sequence[str], sizes: tuple[int, int, int]) -> Instance:
-    """`expert_linear`, a product for each of three experts."""
+    """`expert_linear`: one product for each of three experts."""
     m, k, n = sizes
     parts: list[Applied] = []
     given = chain(library, parts, "x", before, (3, 2, m, k))
@@ -61,7 +61,7 @@ def experts(library: Library, before: Sequence[str], after: Sequence[str], sizes
 
 
 def chain(library: Library, parts: list[Applied], value: str, names: Sequence[str], shape: tuple[int, ...]) -> str:
-    """Operators one after the other; returns the last value."""
+    """Adds operators one after the other; returns the last value."""
     for number, name in enumerate(names):
         made, both = f"{value}_{number}", name in ("add", "mul")
         parts.append(call(library, name, (value, f"{made}_other") if both else (value,), made, *[shape] * (1 + both)))
@@ -130,7 +130,7 @@ def test_products_with_a_batch(
 def test_a_gradient_by_the_products_of_the_vendor(
     make: type[dense], before: str, dtype: torch.dtype, library: Library, tmp_path: Path
 ) -> None:
-    """Where these are cheaper, as they are where a launch costs nothing, they read what a kernel before them made."""
+    """Where vendor products are cheaper, as with free launches, they read the result of a kernel before them."""
     instance = make(library, [before], ["gelu_tanh", "dropout", "add"], (50, 24, 40))
     needs = [True] * len(instance.inputs)
     prices = KernelStepPrices(replace(load_machine("dgx-h100"), launch_seconds=0.0), "bf16")
@@ -145,7 +145,7 @@ def test_a_gradient_by_the_products_of_the_vendor(
 def test_random_operators_around_a_product(
     number: int, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At random sizes, with tiles so small that there are several of each: others every day."""
+    """Random sizes and tiles so small that there are several of each. The cases change every day."""
     monkeypatch.setattr(contraction_kernel_text, "BLOCK", 16)
     monkeypatch.setattr(contraction_kernel_text, "BLOCK_INNER", 16)
     monkeypatch.setattr(contraction_kernel_text, "GROUP", 2)

@@ -1,4 +1,4 @@
-"""Convolutions as products of kernels and windows, in Triton's interpreter, against the reference in float64."""
+"""Convolutions as matrix products of weights and windows, in Triton's interpreter, against the reference in float64."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ DECLARED = {
 
 
 def convolved(library: Library, case: Convolution, after: str) -> Instance:
-    """`conv2d` with an operator behind it."""
+    """`conv2d` with an operator after it."""
     shape, kernel, attributes = case
     conv = instantiate(library.operators["conv2d"], [Shape(shape), Shape(kernel)], attributes)
     (made,) = (conv.shape(output) for output in conv.outputs)

@@ -1,4 +1,4 @@
-"""Operators that a user declares have kernels, forwards and backwards, without anything else being written."""
+"""A user-declared operator gets kernels, forwards and backwards, without any further text."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ CASES = {
     "grouped_map": [(31, 3, 18), (3, 18, 7), (31, 3, 18), (31, 3, 7)],
 }
 WHOLE = {("grouped_map", 2)}
-"""Operands of integers below 2."""
+"""Integer operands, all below 2."""
 CONTRACTIONS = {"bumped_map", "bumped_products", "grouped_map"}
 
 

@@ -1,5 +1,5 @@
-"""bench/gpu.py without a GPU: every phase is rehearsed at tiny sizes in Triton's interpreter; kernels are written at
-full sizes; and what is missing is told.
+"""bench/gpu.py without a GPU: rehearses every phase at tiny sizes in Triton's interpreter, and writes kernels at full
+sizes. It also reports missing packages.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def test_without_a_gpu_nothing_is_measured(tmp_path: Path) -> None:
 
 
 def test_every_phase_is_rehearsed(tmp_path: Path) -> None:
-    """The folder has all that is needed but torch, Triton, and the packages of a machine that has them."""
+    """The folder has everything except torch, Triton, and the packages of a machine that has them."""
     models = () if EVERYTHING else ("--models", "dlrm", "llama3_8b")
     families = () if EVERYTHING else ("--families", "rope", "causal_attention", "embedding_dropout")
     made, out = tmp_path / "carried", tmp_path / "out"

@@ -1,4 +1,4 @@
-"""kernels.py as a module: where there is no Triton its functions are those of torch, beside the kernels' own."""
+"""kernels.py as a module: without Triton its functions are torch's, next to helper functions of the kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unity_dsl.resources import folder
 
 @pytest.mark.parametrize("example", ["gpt2", "candle_uno", "dlrm"])
 def test_every_name_is_defined_once(example: str) -> None:
-    """A function of kernels with the name of one of torch would stand in its place: that of dropout's numbers did."""
+    """A helper with the name of a torch function would replace it. The helper of dropout's numbers once did."""
     model = folder("examples") / f"{example}.udl"
     request = Request(model, preset="small", machine="dgx-h100", devices=1, strategy="single", kernels=TRITON)
     found = compile_model(request)

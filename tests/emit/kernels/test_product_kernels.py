@@ -38,7 +38,7 @@ def compare(instance: Instance, dtype: torch.dtype, library: Library, tmp_path: 
 
 
 def kept(random: np.random.Generator, shape: tuple[int, ...], _: int) -> torch.Tensor:
-    """A mask that keeps something of every row."""
+    """A mask that keeps at least one element of every row."""
     mask = torch.from_numpy(random.integers(0, 2, shape))
     mask[..., -1] = 1
     return mask

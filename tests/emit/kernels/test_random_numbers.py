@@ -1,4 +1,4 @@
-"""Random numbers of kernels: those of torch's text, from counters that are numbers or lie in memory."""
+"""Random numbers of kernels equal those of the torch text, with counters passed as numbers or in memory."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def drawn(folder: Path) -> ModuleType:
 @pytest.mark.parametrize("first", [0, 2**31 - 64, 2**31, 2**32 - 64, 2**32, 2**35 + 1])
 @pytest.mark.parametrize("wide", [False, True])
 def test_numbers_are_those_of_torch(drawn: Any, first: int, wide: bool) -> None:
-    """Also where positions grow beyond what 31 or 32 bits count."""
+    """Also for positions that exceed 31 or 32 bits."""
     positions = torch.arange(128) + first
     wanted = drawn.uniform(positions, torch.tensor(SEED), torch.tensor(STEP), SITE)
     for words in ((SEED, STEP, SITE, first), (torch.tensor(SEED), torch.tensor(STEP), SITE, torch.tensor(first))):
@@ -88,7 +88,7 @@ def test_numbers_are_those_of_torch(drawn: Any, first: int, wide: bool) -> None:
 
 
 def test_counters_in_memory_compile(folder: Path) -> None:
-    """In a process of its own: Triton's interpreter, in which other tests run kernels, compiles nothing."""
+    """Runs in a separate process, because Triton compiles nothing after other tests have turned on its interpreter."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, "-c", COMPILED, str(folder)]
     run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

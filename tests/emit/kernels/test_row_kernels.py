@@ -26,7 +26,7 @@ ROWS = [
 
 
 def in_type(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """In a narrow type of a size at which nothing is a difference of much greater numbers."""
+    """Rounds to a narrow type, at sizes at which no result is a difference of much larger numbers."""
     if not tensor.is_floating_point() or dtype == torch.float64:
         return tensor
     return (tensor / max(1.0, float(tensor.abs().max()) / 4)).to(dtype)
@@ -48,7 +48,7 @@ def test_kernels_compute_what_the_equations_say(
 def test_rows_and_columns_in_several_blocks(
     name: str, split: bool, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Columns tile by tile, rows in a loop: what only large tensors have otherwise."""
+    """Columns by tiles, rows in a loop: otherwise only large tensors need this."""
     monkeypatch.setattr(row_kernel_text, "ONE_TILE", 2)
     monkeypatch.setattr(row_kernel_text, "TILE", 4)
     monkeypatch.setattr(row_kernel_text, "UNROLLED", 1)
@@ -60,7 +60,7 @@ def test_rows_and_columns_in_several_blocks(
 
 
 def compare(name: str, seed: int, dtype: torch.dtype, library: Library, tmp_path: Path) -> None:
-    """Results and gradients of a random case against the reference evaluation."""
+    """Compares results and gradients of a random case with the reference evaluation."""
     random = np.random.default_rng(seed)
     case = CASES[name](random)
     inputs = [in_type(tensor, dtype) for tensor in case.inputs]

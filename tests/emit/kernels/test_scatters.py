@@ -1,4 +1,4 @@
-"""Sums into rows that data choose, in Triton's interpreter, against the reference evaluation in float64."""
+"""Sums into rows selected by data, in Triton's interpreter, against the reference evaluation in float64."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ DECLARED = {
     "to_centre": [Shape((4, 9, 11)), Shape((4, 9), 3), Shape((3, 11))],
 }
 SIZES = [(1, 1, 1), (5, 1, 7), (37, 11, 19), (64, 2, 33), (131, 3, 1), (67, 139, 16)]
-"""Entries, rows and columns: primes, one of each, more rows than entries and fewer."""
+"""Entries, rows and columns: primes, one of each, and more rows than entries and fewer."""
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def compare(instance: Instance, dtype: torch.dtype, library: Library, tmp_path: 
 
 
 def keys(random: np.random.Generator, shape: tuple[int, ...], rows: int) -> torch.Tensor:
-    """Half of them are alike."""
+    """Random keys. About half of them are one key."""
     found = random.integers(0, rows, shape)
     return torch.from_numpy(np.where(random.integers(0, 2, shape) == 1, rows // 2, found))
 
@@ -75,7 +75,7 @@ def keys(random: np.random.Generator, shape: tuple[int, ...], rows: int) -> torc
 def test_the_gradient_of_a_table(
     sizes: tuple[int, int, int], dtype: torch.dtype, library: Library, tmp_path: Path
 ) -> None:
-    """At most half of the entries are of one row, which so has up to two parts."""
+    """About half of the entries belong to one row, which can therefore have two parts."""
     n, v, d = sizes
     compare(instantiate(library.operators["embedding"], [Shape((n,), v), Shape((v, d))], {}), dtype, library, tmp_path)
 
@@ -84,7 +84,7 @@ def test_the_gradient_of_a_table(
 def test_rows_of_many_parts_in_several_blocks(
     name: str, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What only large tables have otherwise."""
+    """Otherwise only large tables need this."""
     monkeypatch.setattr(scatters, "PART", 6)
     monkeypatch.setattr(scatter_kernel_text, "ELEMENTS", 16)
     monkeypatch.setattr(scatter_kernel_text, "BLOCK_COLUMNS", 8)
@@ -104,7 +104,7 @@ def test_an_operator_of_a_user(
 
 
 def looked_up(library: Library, after: Sequence[str], n: int, v: int, d: int) -> Instance:
-    """`embedding` with operators after it: unary ones, `add` of another tensor and `layer_norm`."""
+    """`embedding` with operators after it: unary ones, `add` with another tensor, and `layer_norm`."""
     parts: list[Applied] = [
         Applied(
             instantiate(library.operators["embedding"], [Shape((2, n), v), Shape((v, d))], {}), ("ids", "w"), ("y",)
@@ -144,7 +144,7 @@ def test_random_look_ups(number: int, library: Library, tmp_path: Path, monkeypa
 
 
 def test_sums_are_the_same_in_each_run(library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bit by bit, and by the order of entries alone: another order of rows does not change a row."""
+    """Bitwise, and by the order of entries only: another order of rows does not change a row."""
     monkeypatch.setattr(scatters, "PART", 4)
     random = np.random.default_rng(0)
     instance = instantiate(library.operators["embedding"], [Shape((97,), 5), Shape((5, 8))], {})

@@ -1,4 +1,4 @@
-"""Axis classes, linearity and independence, on operators whose answers are known and on faults that must be seen."""
+"""Axis classes, linearity and independence, on operators with known answers and on faults that must be detected."""
 
 from __future__ import annotations
 
@@ -78,9 +78,10 @@ def test_the_sizes_of_merged_indices_are_no_values(library: Library) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_linear_operands_are_those_that_distribute_over_sums(name: str, library: Library) -> None:
-    """Sampled on the definition: f(.., u + v, ..) = f(.., u, ..) + f(.., v, ..) and f(.., 3 u, ..) = 3 f(.., u, ..).
+    """Tests the definition on samples: f(.., u + v, ..) = f(.., u, ..) + f(.., v, ..) and f(.., 3 u, ..) = 3 f(.., u,
+    ..).
 
-    Where an axis has one position much is linear, so only what is linear in all samples should have been seen.
+    Much is linear if an axis has one position, so only operands that are linear in all samples must be recognised.
     """
     always: dict[tuple[int, ...], bool] = {}
     for seed in range(3, 7):
@@ -94,7 +95,7 @@ def test_linear_operands_are_those_that_distribute_over_sums(name: str, library:
             assert linear or chosen not in linear_operands(instance)
             always[chosen] = linear and always.get(chosen, True)
     missed = [chosen for chosen, linear in always.items() if linear and chosen not in linear_operands(instance)]
-    # Of a function with a surrogate nothing is known but that equal operands have equal results.
+    # All that is known of a function with a surrogate is that equal operands have equal results.
     unseen = {"reduce_max", "stop", "straight_through", "reverse_gradient", "start_state"}
     assert not missed or name in unseen, f"{name} is linear in {missed}, which is not seen"
 
@@ -105,7 +106,7 @@ def distributes(
     other = [random.standard_normal(g.shape) if i in chosen else g for i, g in enumerate(given)]
     joint = [2 * g + 3 * o if i in chosen else g for i, (g, o) in enumerate(zip(given, other, strict=True))]
     results = (evaluate(instance, values, library) for values in (given, other, joint))
-    # Minus infinity absorbs what is added to it: a mask looks additive, and is not.
+    # Minus infinity absorbs what is added to it: a mask looks additive, but is not.
     return all(
         bool(np.isfinite(both).all()) and np.allclose(2 * left + 3 * right, both, rtol=1e-9, atol=1e-9)
         for left, right, both in zip(*results, strict=True)
@@ -137,7 +138,7 @@ def test_what_does_not_cancel_is_kept(last: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_outputs_do_not_depend_on_what_is_called_free(name: str, library: Library) -> None:
-    """Replace each such intermediate by other numbers: the results must stay."""
+    """Replaces each intermediate called gradient-free by other numbers: the results must not change."""
     case = CASES[name](np.random.default_rng(5))
     instance = case.instance(library.operators[name])
     given = [t.numpy() for t in case.inputs]
@@ -165,7 +166,7 @@ def test_outputs_do_not_depend_on_what_is_called_free(name: str, library: Librar
         "op f(x: [b, c]) -> y: [b]\n  m[b] = max(c) x[b, c]\n  y[b] = m[b] - m[0]\n",
         "op f(x: [b, c]) -> y: [b]\n  m[b] = max(c) x[b, c]\n  z[] = sum(b) exp(m[b])\n  y[b] = exp(m[b]) / z[]\n",
         "op f(x: [b, c]) -> y: [b]\n  m[b] = max(c) x[b, c]\n  y[b] = m[b] - m[b - 1 else 0]\n",
-        # A fill does not follow.
+        # A fill does not change with m.
         "op f(x: [b, c]) -> y: [b]\n  m[b] = max(c) x[b, c]\n  y[b] = x[b, 0] * m[b - 1 else 0]\n",
         "op f(x: [b, c]) -> y: [b]\n  m[b] = max(c) x[b, c]\n  y[b] = exp(m[b - 1 else 3]) / exp(m[b - 1 else 5])\n",
         "op f(x: [b, c]) -> y: [b]\n  m[b] = max(c) x[b, c]\n  y[b] = [m[b] > 0] * x[b, 0]\n",
@@ -212,7 +213,9 @@ SOFTMAX = """op f(s: [e, h], to: int<v>[e], other: int<v>[e], u: [v, h]) -> a: [
 def test_a_maximum_over_segments_cancels_where_it_is_gathered_and_added_up_alike(
     kept: str, into: str, last: str, cancels: bool
 ) -> None:
-    """By what the analysis says, and by the adjoint with nothing left out: the cotangent of `m` in numbers."""
+    """Checks the answer of the analysis. If it says that `m` cancels, a shift of `m` by about 1e-6 must not change the
+    result.
+    """
     known = declare(SOFTMAX.format(kept=kept, into=into, last=last))
     shapes = [Shape((7, 2)), Shape((7,), 3), Shape((7,), 3), Shape((3, 2))]
     instance = instantiate(known.operators["f"], shapes, {})
@@ -256,7 +259,7 @@ def test_axes_that_only_operands_have_are_blocked(library: Library) -> None:
 
 
 def sliced(case: Case, instance: Instance, axis: str, half: slice) -> list[np.ndarray] | None:
-    """The operands on one of two devices; None where a dimension merges the axis with others."""
+    """The operands on one of two devices, or None if a dimension merges the axis with others."""
     found = []
     for value, operand in zip(case.inputs, instance.inputs, strict=True):
         index: list[slice] = [slice(None)] * len(operand.dims)
@@ -272,7 +275,7 @@ def sliced(case: Case, instance: Instance, axis: str, half: slice) -> list[np.nd
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", CASES)
 def test_slices_along_an_axis_give_slices_or_terms_of_the_result(name: str, seed: int, library: Library) -> None:
-    """Where nothing is used of a position, a length or a total, the operator itself runs on the slices."""
+    """The operator itself runs on the slices, if it does not use a position, a length or a total of the axis."""
     case = CASES[name](np.random.default_rng(seed))
     instance = case.instance(library.operators[name])
     expected = evaluate(instance, [t.numpy() for t in case.inputs], library)

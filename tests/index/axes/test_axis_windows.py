@@ -1,4 +1,4 @@
-"""Axes that inputs are read around: how far, in which steps, and why not."""
+"""Axes along which inputs are read in windows: how far, in which steps, and why an axis has no such window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `unityc explain` says of operators: all of it derived, and readable."""
+"""What `unityc explain` says about operators: all of it derived, and readable."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_attributes_appear_by_name(library: Library) -> None:
 
 @pytest.mark.parametrize("value", [0, 0.25])
 def test_nothing_depends_on_the_default_of_a_number(library: Library, value: float) -> None:
-    """Of attributes that place no element: the text is the same whatever they are, the declaration apart."""
+    """For attributes that place no element, the text is the same for every default, except for the declaration."""
     for name in ("elu", "leaky_relu", "power", "scale", "shift", "clamp", "dropout", "layer_norm", "rope"):
         operator = library.operators[name]
         changed = replace(operator, attributes=tuple(replace(a, default=value) for a in operator.attributes))
@@ -61,7 +61,7 @@ def test_a_number_whose_default_is_0_or_1_keeps_its_name(library: Library) -> No
 
 
 def test_attributes_that_place_elements_are_told_with_their_values(library: Library) -> None:
-    """The gradient of a convolution with a stride is another one, that of a slice says `start` itself."""
+    """The gradient of a convolution differs with the stride; that of a slice names `start` itself."""
     told = "at        stride = 1, pad = 0, dilation = 1: gradient, flops and bytes of other values differ"
     assert told in describe_operator(library.operators["conv1d"], library).splitlines()
     assert "size = 3, stride = 7" in describe_operator(library.operators["max_pool2d"], library)

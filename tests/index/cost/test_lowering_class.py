@@ -1,4 +1,4 @@
-"""Lowering classes: of the shipped operators, of their gradients, of loops that none of them has."""
+"""Lowering classes: of shipped operators, of their gradients, and of loops that none of them has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flops and bytes: against counts by hand, against each other at local sizes, as arrays."""
+"""Flops and bytes: against hand counts, against each other at local sizes, as arrays."""
 
 from __future__ import annotations
 
@@ -111,18 +111,18 @@ def test_work_at_arrays_of_sizes_is_work_at_each(name: str, library: Library) ->
 
 
 def test_rows_are_added_to_zeros_of_the_whole_result(library: Library) -> None:
-    """What torch does, forwards and backwards: it makes the zeros first, whatever is added to them."""
+    """torch makes the zeros first, in forward and backward, whatever is added to them."""
     e, g, c, d, s, k = 3, 2, 4, 5, 6, 2
     shapes = [(g, s, d), Shape((g, s, k), e), Shape((g, s, k), s * k)]
     dispatch = made(library, "dispatch", *shapes, capacity=c)
     added = 4 * min(e * g * c * d, g * s * k * d)
     assert work(dispatch).bytes_written == 4 * e * g * c * d + added
     one_hot = made(library, "one_hot", Shape((s,), e))
-    assert work(one_hot).bytes_written == 4 * s * e  # a comparison of every pair: nothing is looked up
+    assert work(one_hot).bytes_written == 4 * s * e  # every pair is compared: nothing is looked up
 
 
 def test_a_running_sum_is_one_pass_where_its_axes_are_whole(library: Library) -> None:
-    """Divided, what a device has of one axis meets the whole other one."""
+    """If the axes are divided, a device's part of one axis meets the whole other one."""
     n, m = 8, 3
     instance = made(library, "cumsum", (n, m), dim=0)
     (axis,) = (a for equation in instance.equations for a in equation.over)

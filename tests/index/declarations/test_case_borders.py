@@ -1,6 +1,6 @@
 """Attributes, sizes, integer ranges and small operands at which a wrong declaration differs from a right one.
 
-Each wrong declaration stands beside a right one that differs from it in a number or a word.
+Each wrong declaration is paired with a right one that differs from it in a number or a word.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def op(statement: str, torch: str = SAME, header: str = "(x: [n]; k = 3) -> y: [
 
 
 def code_of(text: str) -> str:
-    """The code with which a declaration is refused; nothing where it is accepted."""
+    """The code with which a declaration is refused, or an empty text if it is accepted."""
     try:
         declare(text)
     except InputError as error:

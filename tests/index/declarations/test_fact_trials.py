@@ -27,7 +27,7 @@ FACTS = [fact for function in FUNCTIONS.values() for fact in function.facts]
 
 
 def compares(sign: str, left: Any, right: Any) -> bool:
-    """Whether the sides compare as stated; equal is what agrees to 40 digits."""
+    """Whether the sides compare as stated; they are equal if they agree to 40 digits."""
     near = abs(left - right) <= mpmath.mpf(10) ** -40 * max(1, abs(left), abs(right))
     table = {"==": near, ">": left > right, ">=": near or left >= right, "<": left < right, "<=": near or left <= right}
     return bool(table[sign])
@@ -48,7 +48,7 @@ def test_a_shipped_fact_holds_to_many_digits(fact: FactDecl) -> None:
     tried = 0
     with mpmath.workdps(50):
         for place in range(120):
-            # Fractions of few digits: no rounding stands between the point and its neighbours.
+            # Fractions of few digits, so that rounding does not separate the point from its neighbours.
             names = {name: mpmath.mpf(round(float(column[place]), 3)) for name, column in points.items()}
             if any(abs(value) > 60 for value in names.values()):
                 continue
@@ -81,7 +81,7 @@ def refusal(fact: str, body: str = "sqrt(x)") -> InputError:
         ("f(a) >= 0", "x + 20"),
         ("f(a) == a + 1e-6", "x"),
         ("f(a) == f(b)", "x"),
-        # Primitives without a value far out only: NaN there is no overflow.
+        # Primitives that lack a value only far out: NaN there is no overflow.
         ("f(a) == 0", "0 * log(x + 1500)"),
         ("f(a) * f(a) == a + 1500", "sqrt(x + 1500)"),
     ],
@@ -113,7 +113,7 @@ def test_too_large_a_number_contradicts_nothing() -> None:
 
 
 def test_an_argument_that_rounding_takes_out_of_a_domain_contradicts_nothing() -> None:
-    """a² - 2 a b + b² comes out negative at some a close to b."""
+    """a² - 2 a b + b² rounds to a negative number at some a close to b."""
     square = "x * x - 2 * x * y + y * y"
     derivatives = "  derivative x: [x > y] - [x < y]\n  derivative y: [y > x] - [y < x]\n"
     declare(f"fn f(x, y) = sqrt({square})\n{derivatives}  fact f(a, a + 1e-3) >= 0\n")
@@ -178,7 +178,7 @@ def test_a_true_fact_is_accepted_where_its_sides_touch(fact: str) -> None:
 
 
 def test_the_closest_points_are_the_minima() -> None:
-    """Of (a - 1.7)^2 + (b + 0.3)^2 the point (1.7, -0.3), within the square root of the precision."""
+    """The minimum of (a - 1.7)^2 + (b + 0.3)^2 is found at (1.7, -0.3), within the square root of the precision."""
     start = {"a": np.linspace(-3, 3, 50), "b": np.linspace(2, -2, 50)}
     found = closest_points(start, lambda at: (at["a"] - 1.7) ** 2 + (at["b"] + 0.3) ** 2)
     assert np.min(np.hypot(found["a"] - 1.7, found["b"] + 0.3)) < 1e-7

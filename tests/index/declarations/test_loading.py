@@ -1,4 +1,4 @@
-"""Declarations that are refused, each with its diagnostic (tests/cases/type_error); how a library is put together."""
+"""Refused declarations, each with its diagnostic (tests/cases/type_error), and how a library is assembled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHAPE = re.compile(r"(?:int<(?P<range>\d+)>)?\[(?P<dims>[\d, ]*)\]")
 
 
 def fault(text: str) -> InputError:
-    """What is wrong with a declaration, or with its call where the first line is one: `# call: [2, 3]; dim=1`.
+    """The error of a declaration, or of its call if the first line is one: `# call: [2, 3]; dim=1`.
 
     Every operand's shape originates from its place in that line.
     """
@@ -185,7 +185,7 @@ def test_two_shipped_operators_of_one_name_are_refused(tmp_path: Path, monkeypat
     "body",
     [
         "op f(x: [c]) -> y: [c]\n  y[c] = x[c + 1 else 0]\n",
-        # An index of a result runs over the dimension at its place, `e`, whatever its name is.
+        # An index of a result runs over the dimension at its place, `e`, whatever the name of the index.
         "op f(x: [c]) -> y: [e]\n  where e == c - 1\n  y[c] = x[c + 1]\n",
         "op f(x: [c]) -> y: [e]\n  where e == c - 1\n  y[e] = x[e + 1] * x[1 + e]\n",
     ],

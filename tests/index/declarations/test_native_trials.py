@@ -1,4 +1,4 @@
-"""Native calls and derivatives against the statements: what contradicts them is refused, what ships passes."""
+"""Native calls and derivatives against the statements: contradictions are refused, shipped declarations pass."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CASES = sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in F
 
 @pytest.mark.parametrize("name", of_the_day(CASES, 40))
 def test_a_line_that_contradicts_the_others_is_refused(name: str) -> None:
-    """The folder is the code; the diagnostic stands at a line of the declaration, with numbers or a reason."""
+    """The folder is the error code. The diagnostic points at a line of the declaration, with numbers or a reason."""
     text = (FOLDER / f"{name}.uop").read_text()
     with pytest.raises(InputError) as caught:
         library_of([FUNCTIONS, Source("case.uop", text)])
@@ -107,7 +107,7 @@ def test_shipped_functions_pass(shipped: Library) -> None:
 
 
 def test_shipped_operators_pass_at_the_instances_of_the_day(shipped: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others than those that they were tried at before they shipped."""
+    """The instances differ from those tried before the operators shipped."""
     native = [name for name, operator in shipped.operators.items() if operator.torch is not None]
     monkeypatch.setattr(native_trials, "INSTANCES", 20)
     for name in of_the_day(native, 6):

@@ -1,4 +1,4 @@
-"""What is declared and not proved is tried on samples: the shipped declarations stand it, wrong ones do not."""
+"""Declared facts without a proof are tried on samples: the shipped declarations pass, wrong ones fail."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_samples_are_of_many_sizes_and_the_same_on_every_run(name: str, library:
 
 
 def test_an_axis_that_is_declared_wrongly_is_found(library: Library) -> None:
-    """The order along the last axis depends on all of it."""
+    """The order along the last axis depends on the whole axis."""
     wrong = replace(library.operators["sort"], declared=(Name("c"),))
     found = contradiction(wrong, library, SAMPLES)
     assert found is not None and found.axis == "c"

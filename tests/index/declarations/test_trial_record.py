@@ -1,4 +1,4 @@
-"""What was tried is known by its content: the shipped declarations by a file, the user's own by a cache folder."""
+"""Trials are recorded by content: for shipped declarations in a file, for the user's own in a cache folder."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ op doubled(x: [b..]) -> y: [b..]
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """The names of operators whose native calls are tried, in a cache of its own."""
+    """Collects the names of operators whose native calls are tried, with a cache of their own."""
     names: list[str] = []
     real = native_trials.check_native_lines
 
@@ -62,7 +62,7 @@ def read(text: str, name: str = "mine.uop") -> None:
 def test_the_shipped_record_is_of_the_shipped_texts(
     golden: Callable[[Path, str], None], pytestconfig: pytest.Config
 ) -> None:
-    """With --update-golden everything is tried again, and the record is written."""
+    """With --update-golden everything is tried again, and the record is rewritten."""
     sources = library_sources()
     library = library_of(sources)
     operators = [operator for operator in library.operators.values() if makes_claims(operator)]
@@ -109,7 +109,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tried: list[str], tmp_path: 
 
 
 def test_a_relative_cache_folder_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As the XDG base directory specification asks for."""
+    """The XDG base directory specification requires this."""
     monkeypatch.setenv(CACHE, "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     read(TEXT + "\n\n\n")
@@ -132,7 +132,7 @@ def test_a_fact_is_no_part_of_the_content(tried: list[str]) -> None:
 
 
 def test_facts_are_tried_once_for_every_content(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A false one is refused each time; another body of the function is another content."""
+    """A false fact is refused each time. Another body of the function is different content."""
     monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
     names: list[str] = []
     real = fact_trials.check_facts

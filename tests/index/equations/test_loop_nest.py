@@ -24,7 +24,7 @@ GUARDS = [
     ("c == d % 4", 4, 8),
     ("c == d % 5", 4, 8),
 ]
-"""A guard, and how many positions `c` and `d` have."""
+"""A guard, and the numbers of positions of `c` and `d`."""
 
 
 @pytest.mark.parametrize(("guard", "c", "d"), GUARDS)

@@ -38,7 +38,7 @@ all_sizes = st.fixed_dictionaries({axis: st.integers(1, 4) for axis in AXES})
 
 
 def value(expr: Expr, at: Mapping[str, int], sizes: Mapping[str, int]) -> int:
-    """An index expression by Python's own arithmetic."""
+    """The value of an index expression by Python's own arithmetic."""
     match expr:
         case Number(number):
             return int(number)
@@ -88,7 +88,7 @@ def test_a_merged_index_is_recognised(order: list[str], count: int, sizes: dict[
     dim = tuple(order[:count])
     index = dim_index(dim)
     found = dim_axes(index, sizes)
-    # Axes of size 1 take part in no position, so their order within the dimension means nothing.
+    # Axes of size 1 affect no position, so their order within the dimension means nothing.
     assert found is not None
     assert [axis for axis in found if sizes[axis] > 1] == [axis for axis in dim if sizes[axis] > 1]
     assert set(found) == set(dim)

@@ -1,4 +1,6 @@
-"""Sizes that `where` conditions determine: at numbers against brute force, at symbols against the same at numbers."""
+"""Sizes that `where` conditions determine: with numbers against brute force, with symbols against the same with
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def wrapped(layers: list[tuple[str, Expr, bool]]) -> Expr:
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(expressions(unknown=True), expressions(unknown=False))
 def test_an_equation_determines_the_one_number_that_solves_it(left: Expr, right: Expr) -> None:
-    # `x` stands there once at most, between sums and products: what it adds to the value is a multiple of it.
+    # `x` occurs at most once, inside sums and products: it adds a multiple of itself to the value.
     start, step = (value_of(left, {**LETTERS, "x": x}) for x in (0, 1))
     wanted = value_of(right, LETTERS)
     solutions = [x for x in range(-2000, 2000) if start + (step - start) * x == wanted]

@@ -1,4 +1,4 @@
-"""The reference itself: windows, fills, guards, random numbers, evaluation mode, parallel ops and inverse laws."""
+"""The reference evaluator: windows, fills, guards, random numbers, evaluation mode, parallel ops and inverse laws."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_guards_are_numbers() -> None:
 
 
 def test_a_comparison_always_has_a_value() -> None:
-    """0 where a side has none, but for `!=`, as of NaN; infinities are in order."""
+    """A comparison is 0 if a side has no value, except `!=`, as for NaN. Infinities are ordered."""
     x, y = np.array([-1.0, 0.0, -1.0, 0.0]), np.array([1.0, 0.0, -1.0, np.e])
     for sign, expected in {
         "<": [0, 0, 0, 1], "<=": [0, 1, 0, 1], ">": [0, 0, 0, 0],
@@ -109,7 +109,7 @@ def test_wrong_inputs_are_refused(library: Library) -> None:
 
 
 def grouped(axes: list[str], sizes: Mapping[str, int], data: st.DataObject) -> tuple[Factors, ...]:
-    """The axes cut into dimensions at random, some of them of size 1."""
+    """Groups the axes into dimensions at random, some of size 1."""
     cuts = sorted(data.draw(st.lists(st.integers(0, len(axes)), max_size=3)))
     bounds = [0, *cuts, len(axes)] if axes or cuts else [0]
     return tuple(tuple((axis, sizes[axis]) for axis in axes[start:stop]) for start, stop in pairwise(bounds))
@@ -137,7 +137,7 @@ def test_patterns_are_reshapes_transpositions_and_reductions(lengths: list[int],
 
 
 def mixed_in_torch(position: torch.Tensor, seed: int, step: int, site: int) -> torch.Tensor:
-    """The documented arithmetic once more, in torch's signed 64-bit integers."""
+    """The documented arithmetic, implemented again in torch's signed 64-bit integers."""
 
     def mix(x: torch.Tensor) -> torch.Tensor:
         x = x ^ (x >> 16)
@@ -173,7 +173,7 @@ def test_the_random_numbers_are_the_same_in_torch(positions: list[int], seed: in
 
 
 def test_the_random_numbers_never_change() -> None:
-    """Emitted programs and checkpoints rely on them."""
+    """Emitted programs and checkpoints rely on these numbers."""
     found = uniform(np.array([0, 1, 2**32]), seed=1, step=2, site=3) * 2**24
     assert found.tolist() == [12714407, 16628303, 161337]
 

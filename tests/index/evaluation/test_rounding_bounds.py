@@ -1,4 +1,4 @@
-"""Bounds on rounding errors: what certainly has a value, certainly has none, and what float64 cannot tell."""
+"""Bounds on rounding errors: what certainly has a value, what certainly has none, and what float64 cannot decide."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..declare import declare
 
 
 def at(expression: str, number: float) -> Bounded:
-    """An operator of one number at that number, which is exact."""
+    """An operator of one number, evaluated at that number, which is exact."""
     library = declare(f"op f(x: [n]) -> y: [n]\n  where m == n\n  y[n] = {expression}\n")
     instance = instantiate(library.operators["f"], [Shape((1,))], {})
     return evaluate_bounded(instance, {"x": np.array([number])}, library)["y"]

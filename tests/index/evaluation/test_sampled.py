@@ -57,7 +57,7 @@ def test_each_position_is_that_of_the_whole_result(name: str, library: Library) 
 
 
 def test_a_position_needs_a_row_and_a_column(library: Library) -> None:
-    """Of a product of 10^5 x 10^4 by 10^4 x 10^5 one element is computed from 10^4 pairs, without the tensors."""
+    """One element of a product of 10^5 x 10^4 by 10^4 x 10^5 is computed from 10^4 pairs, without the tensors."""
     instance = instantiate(library.operators["matmul"], [Shape((10**5, 10**4)), Shape((10**4, 10**5))], {})
     asked: dict[str, int] = {}
     counted: list[int] = []

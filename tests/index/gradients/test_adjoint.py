@@ -25,7 +25,7 @@ from ..test_ops import CASES, SEEDS, listed
 
 
 def dropout(random: Random) -> Case:
-    """The reference keeps the elements that the counter-based numbers keep."""
+    """A case of dropout; the reference keeps the elements that the counter-based numbers keep."""
 
     def reference(x: torch.Tensor) -> torch.Tensor:
         position = np.arange(x.numel()).reshape(tuple(x.shape))
@@ -44,11 +44,11 @@ def row_dropout(random: Random) -> Case:
 
 ALL = {**CASES, "dropout": dropout, "row_dropout": row_dropout}
 WITHOUT_GRADIENT = ("top_k", "sort", "one_hot", "expert_places", "tail")
-"""Operators that return integers, or are given nothing else or nothing at all."""
+"""Operators without a gradient: they return integers, or have only integer operands, or none."""
 
 
 def torch_gradients(case: Case, cotangents: list[np.ndarray]) -> list[np.ndarray | None]:
-    """One per operand, none for integers."""
+    """The gradient of each operand by torch, None for integers."""
     tensors = [t.clone().requires_grad_() if t.is_floating_point() else t for t in case.inputs]
     floats = [t for t in tensors if t.requires_grad]
     given = [torch.tensor(cotangent) for cotangent in cotangents]
@@ -92,7 +92,7 @@ def test_integers_have_no_cotangent(library: Library) -> None:
 @pytest.mark.parametrize("name", ["relu", "softmax", "reduce_max", "max_pool2d", *KINKED])
 @pytest.mark.parametrize("seed", range(3))
 def test_gradient_at_kinks_and_ties_is_that_of_torch(name: str, seed: int, library: Library) -> None:
-    """relu'(0) = 0; equal maxima share, as in amax, or leave it to the first, as in pooling."""
+    """relu'(0) = 0. Equal maxima share the gradient, as in amax, or the first takes it, as in pooling."""
     case = ALL[name](np.random.default_rng(seed))
     for rounded in (torch.zeros_like, torch.round):
         check(name, replace(case, inputs=[rounded(t) for t in case.inputs]), library)
@@ -178,7 +178,7 @@ UNUSUAL = {
 
 
 def numeric_gradient(instance: Instance, library: Library, inputs: list[np.ndarray], wrt: int) -> list[np.ndarray]:
-    """Central differences, one array of output derivatives per element."""
+    """Central differences, one array of output derivatives per element of input `wrt`."""
     step, found = 1e-5, []
     for position in np.ndindex(inputs[wrt].shape):
         sides = []

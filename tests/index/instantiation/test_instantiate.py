@@ -14,7 +14,7 @@ from ..declare import operator, parallel
 
 
 def text(expr: Expr) -> str:
-    """A term as one would write it, fully bracketed."""
+    """A term as text, fully bracketed."""
     match expr:
         case Number(value):
             return f"{value:g}"

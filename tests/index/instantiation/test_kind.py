@@ -1,4 +1,4 @@
-"""What is found once for operators that differ in sizes alone is what each of them would have by itself."""
+"""Results shared by operators that differ in sizes alone equal the results of each operator by itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ op pairs(x: [l], w: [r]) -> y: [q]
 
 
 def by_itself(instance: Instance, number: int) -> Instance:
-    """The same operator as the only one of its kind: with an attribute that nothing asks for."""
+    """The same operator as the only one of its kind, made so by an attribute that nothing reads."""
     return replace(instance, attributes={**instance.attributes, "~": number})
 
 
@@ -53,7 +53,7 @@ def test_classes_and_work_do_not_depend_on_sizes_but_by_the_kind(instances: list
 
 
 def test_adjoints_at_other_sizes_are_those_derived_there(instances: list[Instance], library: Library) -> None:
-    """Of each operator the same adjoint is asked for at several sizes, so that later ones are found, not derived."""
+    """The same adjoint of each operator is requested at several sizes: later ones are looked up, not derived."""
     for number, instance in enumerate(instances):
         for position, operand in enumerate(instance.inputs):
             if operand.integer_range is None and not instance.whole:
@@ -64,7 +64,7 @@ def test_adjoints_at_other_sizes_are_those_derived_there(instances: list[Instanc
 
 @pytest.mark.parametrize(("sizes", "same"), [((8, 3), True), ((4, 3), True), ((6, 3), True), ((6, 2), False)])
 def test_sizes_say_which_axes_an_index_runs_over(sizes: tuple[int, int], same: bool) -> None:
-    """`2 * p + r` is every position of x once where there are two r, and a window where there are three."""
+    """`2 * p + r` reads every position of x once if r has two positions, and is a window if r has three."""
     length, width = sizes
     pairs = operator(PAIRS)
     known = instantiate(pairs, [Shape((10,)), Shape((3,))], {})

@@ -1,4 +1,4 @@
-"""Dimensions of several axes in a header: values, gradients, sizes that follow, and what is refused."""
+"""Dimensions of several axes in a header: values, gradients, derived sizes, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes at which an operator is looked at, where its conditions leave few."""
+"""Sizes at which an operator is examined, if its conditions leave few."""
 
 from __future__ import annotations
 

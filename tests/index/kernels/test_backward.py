@@ -13,7 +13,7 @@ def test_a_cotangent_that_is_the_output_s_as_it_is_is_computed_by_nothing(librar
 
 
 def test_the_first_part_of_a_tensor_is_not_that_tensor(library: Library) -> None:
-    """Its positions have the same numbers."""
+    """Its positions have the same numbers, but it is no alias of the tensor."""
     instance = instantiate(library.operators["concat"], [Shape((2, 3)), Shape((2, 4))], {"dim": 1})
     backward = backward_instance(instance, library, (0, 1))
     assert [backward.shape(output) for output in backward.outputs] == [(2, 3), (2, 4)]

@@ -22,7 +22,7 @@ from .test_product_kernels import attention, call
 
 
 def dense(library: Library, *after: str, before: str = "", sizes: tuple[int, int, int] = (6, 7, 5)) -> Instance:
-    """`linear` of x[2, m, k] and w[n, k] with unary operators before and after it; `add` is of another tensor."""
+    """`linear` of x[2, m, k] and w[n, k] with unary operators before and after it; `add` adds another tensor."""
     m, k, n = sizes
     parts = [call(library, before, ("x",), "x'", (2, m, k))] if before else []
     parts.append(call(library, "linear", ("x'" if before else "x", "w"), "y0", (2, m, k), (n, k)))
@@ -68,7 +68,7 @@ def test_experts_are_a_batch(library: Library) -> None:
 
 
 def test_columns_have_the_last_axis_of_the_result(library: Library) -> None:
-    """So that neighbours in memory are neighbours across, whichever operand comes first."""
+    """Adjacent elements in memory are adjacent columns, whichever operand comes first."""
     backward = gradient(dense(library, "gelu"), library)
     steps = contraction_steps(backward) or ()
     assert len(steps) == 2
@@ -77,7 +77,7 @@ def test_columns_have_the_last_axis_of_the_result(library: Library) -> None:
 
 
 def gradient(instance: Instance, library: Library) -> Instance:
-    """The gradient of both operands, from what the product was."""
+    """The backward instance of both operands, given the saved products."""
     return backward_instance(instance, library, (0, 1), products_of(instance))
 
 
@@ -114,7 +114,7 @@ def test_operands_of_the_vendor_s_products_are_made_once(count: int, library: Li
     for step in products:
         found = contraction(step)
         assert found.vendor == (found.product in vendor)
-        # What lies in memory is not computed again.
+        # A value in memory is not recomputed.
         assert before.kernel.stored[0] in {operand.name for operand in step.loaded} and not step.prologue
 
 

@@ -1,4 +1,4 @@
-"""How attention, and what only looks like it, is scheduled."""
+"""How attention is scheduled, and what only resembles attention."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unity_dsl.index.library import Library
 
 
 def attention(library: Library, *between: str, sizes: tuple[int, int, int] = (6, 7, 8)) -> Instance:
-    """Products with operators between them, as one instance."""
+    """Two matrix products with operators between them, as one instance."""
     s, t, k = sizes
     scores = (2, 3, s, t)
     parts = [call(library, "matmul", ("q", "k"), "x0", (2, 3, s, k), (2, 3, k, t))]
@@ -91,7 +91,7 @@ op around(q: [b, s, k], key: [b, t, k], value: [b, t, v]) -> y: [b, s, v]
     ],
 )
 def test_windows_are_bounded_on_both_sides(first: str, second: str, live: Live) -> None:
-    """What is bounded are differences of positions, and by columns and rows the other way round in a backward pass."""
+    """The bounds limit differences of positions. In a backward pass, columns and rows are exchanged."""
     declared = library_with(WINDOW.format(first, second))
     instance = instantiate(declared.operators["around"], [Shape((2, 6, 8)), Shape((2, 7, 8)), Shape((2, 7, 8))], {})
     (kernel,) = product_kernels(instance) or ()
@@ -110,7 +110,7 @@ def test_the_part_of_pairs_that_counts(live: Live) -> None:
 
 
 def test_a_mask_after_the_softmax_leaves_nothing_out_of_its_sum(library: Library) -> None:
-    """What is masked counts in the sum of exponentials, though not in the result."""
+    """A masked value still counts in the sum of exponentials, though not in the result."""
     found = product_kernels(attention(library, "softmax", "causal_mask"))
     assert found is None or all(kernel.live == ALL for kernel in found)
 

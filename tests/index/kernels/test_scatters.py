@@ -1,4 +1,4 @@
-"""Which instances are sums into rows that data choose, and what is computed before and after these."""
+"""Which instances are scatter-adds (sums into rows that data choose), and what is computed before and after these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where operators would add up in a narrow type: by one native call, by several, and by statements."""
+"""Where operators would accumulate in a narrow type: in one native call, in several, and in statements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEVERAL = "  torch:\n    n = F.layer_norm(x, [|c|], gain, bias, 1e-5)\n    y = t
 
 @pytest.mark.parametrize("torch", [ONE, SEVERAL], ids=["one call", "several calls"])
 def test_a_call_that_cpus_add_up_narrowly_is_found_wherever_it_stands(torch: str) -> None:
-    """Of torch on a CPU: tests/program/test_long_sums.py."""
+    """tests/program/test_long_sums.py shows this for torch on a CPU."""
     library = library_of([*library_sources(()), Source("scaled.uop", STATEMENTS.lstrip() + torch)])
     scaled = instantiate(library.operators["scaled"], [Shape((3, 4)), Shape((4,)), Shape((4,))], {})
     assert narrow_sums(scaled, True, library) is NarrowSums.ON_CPUS

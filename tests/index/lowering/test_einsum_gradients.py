@@ -25,7 +25,7 @@ def operands(spec: str) -> list[Tensor]:
 
 
 def order(name: str, tensor: Tensor) -> str:
-    """Its letters, outermost first in memory."""
+    """The letters of a tensor, outermost in memory first."""
     return "".join(letter for _, letter in sorted(zip(tensor.stride(), name, strict=True), reverse=True))
 
 
@@ -36,7 +36,7 @@ def gradients(spec: str) -> tuple[Tensor, ...]:
 
 
 def drawn_specs(count: int) -> list[str]:
-    """Einsums of two factors with summed letters, all names in any order."""
+    """Random einsums of two factors with summed letters, each with its letters in any order."""
     source, found = random.Random(0), list[str]()
     while len(found) < count:
         roles = {letter: source.choice("blrs") for letter in source.sample(sorted(SIZES), source.randint(2, 6))}
@@ -67,7 +67,9 @@ def test_copies_of_known_products(spec: str) -> None:
 
 
 def test_the_orders_are_torch_s() -> None:
-    """Of results, of gradients by autograd, and of the gradient of the second factor as an einsum of its own."""
+    """Checks the orders of results, of gradients by autograd, and of the second factor's gradient as an einsum of its
+    own.
+    """
     for spec in [*(spec for spec in KNOWN if spec != "ab,b->ab"), *drawn_specs(200)]:
         (left, right), result = spec.split("->")[0].split(","), spec.split("->")[1]
         with torch.no_grad():
@@ -76,11 +78,11 @@ def test_the_orders_are_torch_s() -> None:
         assert order(result, made) == result_order(spec), spec
         first, second = gradients(spec)
         assert (order(left, first), order(right, second)) == autograd_orders(spec), spec
-        rows = {*left} & {*result} - {*right}  # which the gradient sums
+        rows = {*left} & {*result} - {*right}  # letters that this gradient sums
         assert gradient_is_copied(spec) == bool(rows and own.is_contiguous() and not second.is_contiguous()), spec
 
 
 @pytest.mark.parametrize("spec", ["ab,bc->a", "aab,b->a", "ab,bc,cd->ad", "ab->a", "a,b->ba"])
 def test_which_gradients_are_einsums(spec: str) -> None:
-    """Not where a letter is in one of the three alone, or twice in one, nor of other than two factors."""
+    """They are not if a letter is in only one of the three, or twice in one, or if there are not two factors."""
     assert gradients_are_einsums(spec) == (spec == "a,b->ba")

@@ -1,4 +1,4 @@
-"""What the table says that torch keeps of a call, against what it keeps: for every function of the allowlist."""
+"""What the table says torch saves for backward, against what torch saves, for every function of the allowlist."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Ids:
     mask: bool = False
 
 
-# A tuple of sizes is a float tensor; anything else but `Ids` stands for itself.
+# A tuple of sizes is a float tensor; any value but `Ids` stands for itself.
 ROWS = ((3, 4),)
 IMAGE = ((2, 3, 8, 8),)
 
@@ -95,7 +95,7 @@ def named(name: str) -> str:
 
 
 def tensor(given: Any) -> torch.Tensor | None:
-    """The tensor that an argument stands for; its gradient is wanted where it is of floats."""
+    """The tensor that an argument stands for; a float tensor requires a gradient."""
     match given:
         case Ids(shape, True):
             return torch.rand(shape) < 0.5
@@ -107,7 +107,7 @@ def tensor(given: Any) -> torch.Tensor | None:
 
 
 def kept(function: Any, arguments: list[Any]) -> tuple[list[torch.Tensor], Counter[str]]:
-    """The results of a call, and what torch keeps of it: operands by number, results, others by their bytes."""
+    """The results of a call, and what torch saves for backward: operands by number, results, others by their bytes."""
     found: dict[int, torch.Tensor] = {}
 
     def save(saved: torch.Tensor) -> torch.Tensor:
@@ -117,7 +117,7 @@ def kept(function: Any, arguments: list[Any]) -> tuple[list[torch.Tensor], Count
         made = function(*arguments)
     results = [made] if isinstance(made, torch.Tensor) else list(made)
     if not any(result.requires_grad for result in results):
-        return results, Counter()  # what had a gradient is dropped, with what was kept for it
+        return results, Counter()  # no result requires a gradient, so what was saved is freed
     operands = [x for part in arguments for x in (part if isinstance(part, list) else [part])]
     operands = [x for x in operands if isinstance(x, torch.Tensor)]
     names = {result.untyped_storage().data_ptr(): "result" for result in results[:1]}

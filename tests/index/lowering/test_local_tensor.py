@@ -16,7 +16,7 @@ SEEDS = range(200)
 
 
 def drawn(random: np.random.Generator, shape: list[int]) -> torch.Tensor:
-    """A tensor of a shape: dimensions in some order in memory, of every second position, or repeated."""
+    """A random tensor of a shape: its dimensions have some order in memory, and some take every second position."""
     order = [int(dim) for dim in random.permutation(len(shape))]
     steps = [int(random.choice([1, 1, 1, 2])) for _ in shape]
     held = torch.empty([shape[dim] * steps[dim] for dim in order])
@@ -31,7 +31,7 @@ def known(memory: Memory, x: torch.Tensor) -> Tensor:
 
 
 def same_strides(found: Tensor, x: torch.Tensor) -> bool:
-    """Strides of dimensions of length 1 are never followed."""
+    """Whether shapes and strides are equal. Strides of dimensions of length 1 are never followed."""
     pairs = zip(found.strides, x.stride(), x.shape, strict=True)
     return found.shape == tuple(x.shape) and all(mine == other for mine, other, size in pairs if size != 1)
 

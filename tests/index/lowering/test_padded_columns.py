@@ -1,4 +1,4 @@
-"""Linear maps with padded columns: what replaces the call, and what is left as it was."""
+"""Linear maps with padded columns: what replaces the call, and what stays unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standardised values among equations: which are found, and that equations are the same with them in place."""
+"""Detection of standardised values in equations: which are found, and that the equations with them are equal."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ FOUND: dict[str, tuple[tuple[tuple[int, ...], ...], dict[str, float], set[str], 
     "whole": (((3, 4),), {}, set(), False),
     "instance_norm": ((S, C), {}, set(), False),
 }
-"""Shapes and attributes; the equations that are not read then, and whether the rest is an affine map."""
+"""Shapes and attributes; the equations that become unread, and whether the rest is an affine map."""
 OTHERS: dict[str, tuple[tuple[int, ...], ...]] = {
     "softmax": (S,),
     "rms_norm": (S, (5,)),

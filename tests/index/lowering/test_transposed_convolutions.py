@@ -1,4 +1,4 @@
-"""Sums that add products at the positions of windows: the calls that they become, and what these compute."""
+"""Transposed convolutions written as sums of products: the native calls that they become, and what these compute."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ GUARDS = (
     "p - h * stride == dilation * r - pad",
     "0 == r * dilation + h * stride - pad - p",
 )
-"""The same, solved for other terms."""
+"""The same condition, solved for other terms."""
 TWO = """op up(x: [n, g, h, w, i], k: [o, r, g, s, i], gain: [i]; stride, pad) -> y: [p, n, q, g, o]
   where p == (h - 1) * stride - 2 * pad + r, q == (w - 1) * 2 + 3 * (s - 1) + 4
   y[p, n, q, g, o] = sum(i, h, w, r, s) [q + 1 == 2 * w + 3 * s] * [p + pad == h * stride + r] * (
       2 * gain[i] * x[n, g, h, w, i] * k[o, r, g, s, i]
   )
 """
-"""Groups, other orders of dimensions, another factor, and a width that no padding of torch makes."""
+"""Groups, other orders of dimensions, another factor, and a width that no padding of torch gives."""
 THREE = """op up(x: [n, i, a, b, c], k: [i, o, r, s, t]) -> y: [n, o, p, q, u]
   where p == 2 * (a - 1) + r, q == b + s - 1, u == 3 * (c - 1) + t
   y[n, o, p, q, u] = sum(i, a, b, c, r, s, t) [p == 2 * a + r] * [q == b + s] * [u == 3 * c + t] * (
@@ -55,7 +55,7 @@ def text(instance: Instance, library: Library) -> str:
 
 
 def assert_right(instance: Instance, library: Library, random: np.random.Generator) -> None:
-    """By the statements and the derived adjoints, in float64."""
+    """Compares result and gradients with the statements and the derived adjoints, in float64."""
     given = [np.asarray(random.standard_normal(instance.shape(operand))) for operand in instance.inputs]
     tensors = [torch.from_numpy(part.copy()).requires_grad_() for part in given]
     zero = torch.tensor(0)

@@ -1,4 +1,4 @@
-"""Cases read and judged, many with one library."""
+"""Reads and judges many cases with one library."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def verdicts(cases: Sequence[Case], *, witness: bool = True) -> Iterator[Verdict
 
 
 def readable(cases: Sequence[Case]) -> tuple[Library, list[tuple[Case, RuleDecl]]]:
-    """The cases without those that a diagnostic refuses, and all declarations of theirs together."""
+    """The cases that no diagnostic refuses, with their rules, and one library with all their declarations."""
     kept = list(cases)
     try:
         library = library_with(kept)

@@ -1,4 +1,4 @@
-"""What the adversary tries: drawn rules of every kind, and mutants of the laws that are proved."""
+"""The rules that the adversary tries: random rules of every kind, and mutants of the laws of tests/cases/proved."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .verdict import Verdict, verdict
 
 MUTANTS = "mutants"
 SHARE_OF_MUTANTS = 0.15
-"""Of all rules; the other kinds share the rest equally."""
+"""Fraction of mutants among all rules; the other kinds share the rest equally."""
 
 
 def shares(total: int) -> Mapping[str, int]:
-    """How many rules of each kind."""
+    """How many rules of each kind are tried, for a total."""
     of_mutants = round(total * SHARE_OF_MUTANTS)
     each, left = divmod(total - of_mutants, len(KINDS))
     return {MUTANTS: of_mutants} | {kind: each + (place < left) for place, kind in enumerate(KINDS)}
 
 
 def judged(kind: str, numbers: Sequence[int], seed: int, *, witness: bool) -> Iterator[Verdict]:
-    """The verdicts of the rules of a kind with these numbers; those that cannot be read are left out."""
+    """The verdicts of the rules of a kind with these numbers. Rules that cannot be read are left out."""
     if kind == MUTANTS:
         for number in numbers:
             change, rule = mutant(number, seed)
@@ -42,6 +42,6 @@ def _mutants(seed: int) -> tuple[Mutant, ...]:
 
 
 def mutant(number: int, seed: int) -> Mutant:
-    """One of the mutants in an order of the seed's."""
+    """The mutant of that number in an order shuffled by the seed."""
     every = _mutants(seed)
     return every[number % len(every)]

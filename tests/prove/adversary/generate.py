@@ -1,6 +1,6 @@
-"""Rules that may be true, each with the two operators that are its sides, drawn from the templates of a kind.
+"""Random rules that may be true, each with two operators as its sides, drawn from the templates of a kind.
 
-Sides are put into a context, swapped, or changed in one place, so that neighbours of laws are drawn as well.
+Sides are inserted into a context, swapped, or changed in one place, so that near misses of laws are drawn as well.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ SIZES: Sequence[tuple[dict[str, str], str]] = (
     ({}, "m >= 100"),
     ({}, "m + 1 < n"),
 )
-"""Sizes of the operators in those of the rule, and its conditions: both decide what far positions there are."""
+"""The operators' sizes in terms of the rule's, and its conditions. Both decide which far positions exist."""
 NESTED, CHANGED, SWAPPED, IN_CONTEXT = 0.2, 0.25, 0.3, 0.4
-"""How often a pair stands in a hole of another, a side is changed in one place, sides are swapped, or in a context."""
+"""Probabilities that a pair fills a hole of another, a side is changed in one place, sides swap, a context is added."""
 
 KINDS = (*SCHEMES, *GRAPHS)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A rule and the declarations that it has of its own, as texts."""
+    """The texts of a rule and of the declarations made for it."""
 
     kind: str
     name: str
@@ -50,7 +50,7 @@ class Case:
 
 
 def drawn_case(kind: str, number: int, seed: int) -> Case:
-    """The rule of that kind and number, the same on every run of the same seed."""
+    """The rule of that kind and number. It depends only on these and the seed."""
     random = Random(f"{seed} {kind} {number}")
     name = f"{kind}_{number}"
     if kind in GRAPHS:
@@ -60,7 +60,7 @@ def drawn_case(kind: str, number: int, seed: int) -> Case:
 
 
 def drawn_sides(kind: str, random: Random) -> tuple[str, str]:
-    """Two expressions of positions n of the result."""
+    """Two expressions for the element at position n of the result."""
     left, right = random.choice(SCHEMES[kind])
     known: dict[str, str] = {}
     if random.random() < NESTED:
@@ -77,7 +77,7 @@ def drawn_sides(kind: str, random: Random) -> tuple[str, str]:
 
 
 def _nested(left: str, right: str, inner: Pair, random: Random) -> tuple[str, str]:
-    """The sides of another pair in place of a hole of both sides."""
+    """Replaces a hole that both sides have by the sides of another pair. Without such a hole nothing changes."""
     holes = [match[0] for match in HOLE.finditer(left) if match[1] in "FEIUP" and match[0] in right]
     if not holes:
         return left, right

@@ -1,7 +1,7 @@
 """Rules over graphs of declared operators, by kind: device axes renamed and swapped, views, slices, ids.
 
-A template has choices in braces, `{p|q}`: each is made once, and the same text makes the same choice unless it ends in
-a mark, `{p|q}'`.
+A template has choices in braces, `{p|q}`. Equal texts make the same choice; a mark at the end, `{p|q}'`, makes the text
+another choice.
 """
 
 from __future__ import annotations
@@ -194,6 +194,6 @@ def graph_rule(kind: str, name: str, random: Random) -> str:
 
 
 def _shaped(side: str) -> str:
-    """`2 *(x)` and `+(x, y)` as they are written."""
+    """Rewrites `2 *(x)` and `+(x, y)` into the syntax of rules."""
     side = side.replace("2 *(", "2 * (")
     return re.sub(r"(?<![\w)]) ?([+*])\(", lambda match: {"+": "add(", "*": "mul("}[match[1]], side)

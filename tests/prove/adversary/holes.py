@@ -1,7 +1,7 @@
-"""Random expressions for the holes of templates: finite, maybe infinite, maybe without a value, and guards.
+"""Random expressions for the holes of templates: finite, possibly infinite, possibly undefined ones, and guards.
 
-A hole is a letter in braces, `{E}`; equal letters are equal expressions, and a digit tells others of the kind apart.
-Row expressions are of an index m as well as of the result's index n.
+A hole is a letter in braces, `{E}`. Equal holes get equal expressions; a digit, `{E1}`, marks another one of the kind.
+Row expressions depend on an index m as well as on the result's index n.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ GRAMMAR: Mapping[str, str] = {
     ),
     # positive
     "P": "exp(x[n]) | (1 + x[n] * x[n]) | (abs(x[n]) + {k}) | |n| | {k} | (n + 1) | sigmoid(x[n])",
-    # maybe infinite
+    # possibly infinite
     "I": (
         "select({G}, {F}, -inf) | select({G}, inf, {F}) | (max(m) select({H}, w[m], -inf)) | x[n - {k} else -inf] | "
         "(min(m) select({H}, w[m], inf)) | (max(m) select({H}, {W}, -inf)) | (x[n] + select({G}, 0, -inf)) | "
         "exp(select({G}, inf, x[n])) | (sum(m) select({H}, w[m], -inf)) | (prod(m) select({H}, w[m], inf))"
     ),
-    # maybe without a value
+    # possibly without a value
     "U": (
         "log(x[n]) | sqrt(x[n]) | (1 / x[n]) | (y[n] / x[n]) | log(x[n] + {c}) | (1 / (x[n] - y[n])) | "
         "(log({F}) - log({F})) | (0 * log({F})) | sqrt({F}) | (x[n] / (sum(m) select({H}, 1, 0))) | root({F}) | "
@@ -36,13 +36,13 @@ GRAMMAR: Mapping[str, str] = {
     ),
     # any of these
     "E": "{F} | {I} | {U} | {I}",
-    # guards of the position n and the elements there: many are true, or false, nearly everywhere
+    # guards on the position n and the elements there: many are true, or false, nearly everywhere
     "G": (
         "n < {b} | n != {b} | x[n] < {b} | x[n] > {b} | x[n] > y[n] | x[n] > 0 | x[n] == y[n] | n + n < {b} | "
         "n % {k} == 0 | n // {k} < {b} | |n| < {b} | x[n] * x[n] < {b} | |m| < {b} | x[n] >= -{b} | n > 0 | "
         "{F} > {F1} | (max(m) w[m]) < {b} | n * n < {b} | {U} > {F} | {I} > {F} | i[n] < {k}"
     ),
-    # guards of a pair of positions
+    # guards on a pair of positions
     "H": (
         "m <= n | m < n | m + {b} > n | n + {b} > m | w[m] < {b} | w[m] > {b} | m < {b} | m != n | m == n | "
         "w[m] > x[n] | w[m] == x[n] | m % {k} == n % {k} | {G} | m != {b} | m + {k} <= n | w[m] > 0 | "
@@ -59,18 +59,18 @@ GRAMMAR: Mapping[str, str] = {
     "c": "0 | 1 | 2 | 3 | 0.5 | (-1) | (-2) | {b} | 0.1 | 1.5",
     # counts
     "k": "1 | 2 | 2 | 3 | 4 | 5",
-    # bounds beyond what small trials reach
+    # bounds, most of them beyond what small trials reach
     "b": "3 | 50 | 60 | 64 | 70 | 100 | 100 | 1000 | 1024 | 5000",
     # factors and divisors of either sign
     "a": "2 | 3 | (-2) | (-3) | 7 | (-1) | (-7)",
     # whole numbers of either sign
     "Z": "n | (-n) | (n - {b}) | (n - |n|) | ({k} * n - {b}) | (|n| - {b}) | (n * n - {b}) | i[n] | (i[n] - {k})",
 }
-"""Choices by kind of hole, those that stand more than once being likelier."""
+"""Choices for every kind of hole, separated by ` | `. A choice that is repeated is more likely."""
 
 
 def filled(template: str, random: Random, known: dict[str, str] | None = None, depth: int = DEPTH) -> str:
-    """The template with its holes filled. `known` are the fillings so far, and grows."""
+    """The template with its holes filled. `known` maps holes to expressions so far and is extended."""
     own = {} if known is None else known
 
     def fill(match: re.Match[str]) -> str:

@@ -1,6 +1,6 @@
-"""Pairs of templates, by kind: laws that hold, and laws that hold only for finite, positive, whole or distinct numbers.
+"""Pairs of templates, by kind: laws, and laws that hold only for finite, positive, whole or distinct numbers.
 
-Nothing here says which of them are true: that depends on what the holes are filled with, and the evaluator finds out.
+Whether an instance is true depends on what fills the holes; the evaluator decides it.
 """
 
 from __future__ import annotations
@@ -368,4 +368,4 @@ CONTEXTS = (
     "({_}) * ({_}) | ({_}) - ({_}) | sum(m) w[m] * ({_}) | exp(-({_})) | ({_}) / {P} | [{G}] * ({_}) | 0 * ({_}) | "
     "select({G}, {_}, -inf) | ({_}) + {I} | abs({_}) | sqrt(exp({_})) | sigmoid({_})"
 )
-"""What both sides are put into."""
+"""Expressions into which both sides of a pair are inserted, at `{_}`."""

@@ -1,6 +1,6 @@
-"""Rules that nobody has read: what is proved of them is equal, what is refuted differs, as the evaluator sees it.
+"""Random rules: the prover's proofs and refutations against the independent evaluator.
 
-`UNITY_ADVERSARY` sets how many are tried, `UNITY_ADVERSARY_SEED` which; bench/adversary.py tries thousands.
+`UNITY_ADVERSARY` sets how many rules are tried, `UNITY_ADVERSARY_SEED` which; bench/adversary.py tries thousands.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def tried(total: int, seed: int, *, witness: bool) -> list[Verdict]:
 
 @pytest.mark.parametrize("witness", [True, False], ids=["with numbers", "without numbers"])
 def test_no_answer_is_wrong(witness: bool) -> None:
-    """Without numbers, proofs stand on the calculus alone: the witness is not what makes them right."""
+    """Without numbers, proofs rest on the calculus alone, and the numeric witness cannot hide a wrong one."""
     seed = SEED if witness else SEED + 1
     found = tried(HOW_MANY, seed, witness=witness)
     rows = counts(found)
@@ -55,7 +55,7 @@ def test_rules_are_drawn_from_the_seed_alone() -> None:
 
 
 def test_a_false_proof_and_a_false_refutation_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A prover that says yes to everything, and one that shows inputs at which both sides are equal."""
+    """The prover is replaced by one that proves everything, and by one whose counterexample has equal sides."""
     library = library_with([Case("own", "own", "op own(x: [n]) -> z: [n]\n  z[n] = select(n < 70, x[n], 0)\n", "")])
     shown = InputValues("x", (), (2,), (1.0, 0.5))
     refuted = Refuted(Difference({"n": 2}, 0, (0,), 1.0, 2.0, inputs=(shown,)), 0.0)

@@ -1,6 +1,6 @@
-"""Rules near true ones: what is proved of them is equal, and nearly all that differs is refuted.
+"""Mutants of true rules against the evaluator: no answer is wrong, and nearly all that differ are refuted.
 
-`UNITY_MUTANTS` sets how many are tried, `UNITY_MUTANTS_SEED` which.
+`UNITY_MUTANTS` sets how many mutants are tried, `UNITY_MUTANTS_SEED` which.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .verdict import Word, counts, table
 HOW_MANY = int(os.environ.get("UNITY_MUTANTS", "250"))
 SEED = int(os.environ.get("UNITY_MUTANTS_SEED", "1"))
 TOO_CLOSE = "large_number_added_and_taken_off"
-"""The law about x + 1e17 - 1e17: its mutants differ by less than bounds on float64 rounding can keep apart."""
+"""The law about x + 1e17 - 1e17: its mutants differ by less than the prover's bounds on float64 rounding."""
 EXTERN = re.compile("|".join(rf"\b{decl.name}\b" for decl in library().operators.values() if decl.extern))
-"""To the evaluator an extern operator is any function, while a counterexample is of the one that there is: what differs
-only for other functions is not refuted.
+"""Names of extern operators. The evaluator lets them be any function, while a counterexample runs the real one. A rule
+that differs only for other functions is therefore not refuted.
 """
 
 

@@ -1,4 +1,4 @@
-"""A rule before two judges: the prover, and the independent evaluator."""
+"""Judges a rule by the prover and by the independent evaluator, and compares the two answers."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from ..evaluator.truth import Judged, Truth, confirms, judge
 INSTANCES = 12
 INSTANCES_OF_PROVED = 24
 PATIENCE = 10.0
-"""CPU seconds after which a proof counts as one that does not end."""
+"""CPU seconds after which a proof counts as not terminating."""
 
 
 class TimeUp(BaseException):
-    """Raised where a time limit is reached: nothing that catches exceptions catches it."""
+    """Raised when a time limit is reached. It is a BaseException so that `except Exception` does not catch it."""
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raises TimeUp in this thread, the main one, after so many CPU seconds of this process."""
+    """Raises TimeUp after so many CPU seconds of this process. To be used in the main thread."""
 
     def stop(*_: object) -> None:
         raise TimeUp
@@ -52,7 +52,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 class Word(StrEnum):
-    """What the prover says."""
+    """The prover's answer."""
 
     PROVED = "proved"
     REFUTED = "refuted"
@@ -63,7 +63,7 @@ class Word(StrEnum):
 
 
 class Fault(StrEnum):
-    """What is wrong with an answer."""
+    """The kind of error in an answer."""
 
     FALSE_PROOF = "proved and differs"
     SHAPELESS_PROOF = "proved and ill-shaped"
@@ -74,7 +74,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """One rule: the truth, the prover's word, what is wrong with that, if anything, and CPU seconds of both."""
+    """The truth of a rule, the prover's answer, its fault if any, and the CPU seconds of prover and evaluator."""
 
     kind: str
     name: str
@@ -87,11 +87,11 @@ class Verdict:
 
     @property
     def wrong(self) -> bool:
-        """Whether the answer is wrong, and not only late."""
+        """Whether the answer has a fault other than being late."""
         return self.fault is not None and self.fault is not Fault.HANG
 
     def to_json(self) -> dict[str, Any]:
-        """What `from_json` reads; the text of a rule that was judged right is left out."""
+        """The verdict as `from_json` reads it. Without a fault, the text and detail are left out."""
         return asdict(self) | ({} if self.fault else {"detail": "", "text": ""})
 
     @staticmethod
@@ -102,7 +102,10 @@ class Verdict:
 
 
 def verdict(rule: RuleDecl, kind: str, library: Library, text: str = "", *, witness: bool = True) -> Verdict:
-    """Both answers. What is proved is tried longer; what is refuted is tried at its counterexample as well."""
+    """Asks the prover and the evaluator about a rule.
+
+    A proved rule is tried at more instances; a refuted rule is also evaluated at its counterexample.
+    """
     begun = process_time()
     word, answer, detail = _word(rule, library, witness=witness)
     proved = process_time()
@@ -152,11 +155,11 @@ def _fault(word: Word, judged: Judged) -> Fault | None:
 
 
 def confirmed(rule: RuleDecl, library: Library, found: Difference) -> bool | None:
-    """Whether exact arithmetic confirms a counterexample; None where it does not evaluate it.
+    """Whether exact arithmetic confirms a counterexample; None if the evaluator cannot evaluate it.
 
-    An extern operator, which is run as it is for a counterexample, is any function to the evaluator, and its random
-    numbers are others: values there say nothing of this one. That such a rule differs has to be found by the
-    evaluator's own draws.
+    Rules with extern or random operators give None. A counterexample runs the real extern operator, while the evaluator
+    replaces it by an arbitrary function and draws other random numbers. Only the evaluator's own trials can show that
+    such a rule differs.
     """
     if calls_extern(rule, library) or draws_numbers(rule, library):
         return None
@@ -187,7 +190,7 @@ COLUMNS = ("total", *Truth, *Word, "equal and proved", "differs and refuted", *F
 
 
 def counts(verdicts: Iterable[Verdict]) -> Counts:
-    """By kind and over all: how many of each truth, word and fault."""
+    """The number of verdicts of each truth, answer and fault, for every kind and for all kinds together."""
     found: dict[str, Counter[str]] = {}
     for one in verdicts:
         row = ["total", one.truth, one.word, *([one.fault] if one.fault else [])]

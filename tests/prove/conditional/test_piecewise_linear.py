@@ -1,4 +1,4 @@
-"""The canonical form of piecewise linear functions against their values, point by point in exact numbers."""
+"""The canonical form of piecewise linear functions, against exact values point by point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions under which a rule holds: found from numbers, proved, and with a counterexample outside."""
+"""Search for conditions under which a rule holds: they are proved, and a counterexample lies outside them."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ def found_for(rule: RuleDecl) -> Found:
 
 
 def expectation(rule: RuleDecl) -> dict[str, str]:
-    """`condition: …` and `outside: …` of the comment above a case."""
+    """The entries `condition: …` and `outside: …` in the comment above a case."""
     parts = [line.partition(": ") for line in rule.doc.splitlines()]
     return {key: value for key, _, value in parts}
 
 
 def holds(conditions: tuple[str, ...], sizes: Mapping[str, int | Fraction]) -> bool:
-    """The conditions as Python reads them: an evaluation of its own."""
+    """Whether the conditions hold, evaluated by Python independently of the search."""
     return all(eval(text, {}, dict(sizes)) for text in conditions)
 
 
 def differences(rule: RuleDecl, declarations: Library) -> Iterator[Difference]:
-    """Where the sides differ at sizes and inputs that were not drawn before, of which some are small enough to run."""
+    """Differences of the sides at new sizes and inputs. Asserts that some of the sizes are small enough to run."""
     rule, declarations = with_reals(rule, declarations)
     claim = claim_of(rule)
     for ranks in ranks_of(rule, declarations):
@@ -153,7 +153,7 @@ EXACT = of_the_day(
 
 @pytest.mark.parametrize("name", EXACT)
 def test_the_sides_agree_where_the_condition_holds_and_nowhere_else(name: str) -> None:
-    """Every combination of small sizes, by running both sides."""
+    """Both sides are run at every combination of small sizes."""
     (rule,) = (rule for rule in CONDITIONAL if rule.name == name)
     found, claim = found_for(rule), claim_of(rule)
     names = used_names(rule, claim, {})
@@ -176,7 +176,7 @@ def test_the_sides_agree_where_the_condition_holds_and_nowhere_else(name: str) -
 
 @pytest.mark.parametrize("rule", TODAY[::3], ids=lambda rule: rule.name)
 def test_no_weaker_condition_of_the_grammar_is_proved(rule: RuleDecl) -> None:
-    """Single comparisons that hold, among small sizes, wherever the condition does and somewhere else."""
+    """Tries single comparisons that hold, among small sizes, wherever the condition holds and at other sizes too."""
     found, claim = found_for(rule), claim_of(rule)
     ranks = next(iter(ranks_of(rule, operators())))
     used, attributes = used_names(rule, claim, ranks), attribute_names(rule, claim, ranks)
@@ -298,7 +298,7 @@ def test_implication_of_conditions() -> None:
 
 @cache
 def near_true_rules() -> tuple[RuleDecl, ...]:
-    """Made by the test that draws from them: each process that collects tests would make them."""
+    """All mutants of the proved rules. The test makes them, so that collecting tests does not."""
     return tuple(mutant for rule in rules_of("proved") for _, mutant in mutants(rule, library()))
 
 

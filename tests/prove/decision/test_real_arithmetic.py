@@ -1,4 +1,4 @@
-"""Facts over the reals against Python's exact arithmetic."""
+"""Decisions about facts over the reals, against Python's exact arithmetic."""
 
 from __future__ import annotations
 

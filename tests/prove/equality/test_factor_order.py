@@ -14,7 +14,7 @@ SIZE = of("m")
 
 
 def _product(random: Random, bound: list[Var]) -> list[Place]:
-    """A random product: a tensor that reads all indices, and six elements of another at sums of them."""
+    """A random product: one tensor read at all indices, and six elements of another read at sums of two indices."""
     weight = tuple(of(var) for var in random.sample(bound, len(bound)))
     return [("w", weight), *(("x", (of(random.choice(bound)) + of(random.choice(bound)),)) for _ in range(6))]
 

@@ -1,4 +1,4 @@
-"""Images modulo a prime tell forms apart and never tell equal ones apart."""
+"""Images of normal forms modulo a prime distinguish different forms and never separate equal ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..cases import library, rule_of, rules_of
 
 @pytest.mark.parametrize("rule", rules_of("proved")[::3], ids=lambda rule: rule.name)
 def test_sides_that_are_proved_equal_have_one_image(rule: RuleDecl) -> None:
-    """But for those that are equal under conditions alone (conditional/), whose forms differ."""
+    """Exempt are sides that are equal only by case distinction (conditional/), whose forms differ."""
     answer, derivations = follow_rule(rule, library())
     assert isinstance(answer, Proved)
     images = Images(disabled=False)

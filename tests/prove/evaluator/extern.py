@@ -1,7 +1,7 @@
-"""Extern operators for the independent evaluator: any function of the operands, drawn by the seed.
+"""Extern operators for the independent evaluator: an arbitrary function of the operands, chosen by the seed.
 
-What is proved of an extern operator holds of every function from equal operands to equal results, so it is tried at
-functions that depend on all elements, on few of them, and on none.
+A proof about an extern operator holds for every function that maps equal operands to equal results. Trials therefore
+use functions that depend on all elements, on a few of them, and on none.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def calls_extern(rule: RuleDecl, library: Library) -> bool:
 
 
 class ExternFunction:
-    """One call: an integer below the result's bound for each place, from the elements of all operands.
+    """One call: maps each place to an integer below the result's bound that depends on the operands' elements.
 
-    It is unknown where an element is not known exactly: two intervals may be one number.
+    The result is UNKNOWN if an element is not exact, because two intervals may be the same number.
     """
 
     def __init__(
@@ -67,6 +67,6 @@ class ExternFunction:
         return product(*map(range, sizes))
 
     def _seen(self, elements: Sequence[Exact]) -> list[int]:
-        """What the function depends on, by turns of the seed."""
+        """The numbers on which the function depends, by seed: all, the first or last element's, or none."""
         numbers = [part for one in map(Fraction, elements) for part in (one.numerator, one.denominator)]
         return (numbers, numbers[:2], numbers[-2:], [], numbers)[self.seed % 5]

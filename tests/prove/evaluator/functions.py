@@ -1,4 +1,4 @@
-"""Functions of the independent evaluator: rational where they can be, else enclosed in intervals."""
+"""Functions of the independent evaluator: exact rationals where possible, else enclosing intervals."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from .values import (
 )
 
 LARGEST = 1 << 20
-"""Of what is further from 0 no exponential and no sine is computed."""
+"""Greatest absolute value whose exponential, sine or cosine is computed; beyond it the result is UNKNOWN."""
 
 
 def _apart(value: Value) -> bool:
-    """Whether a value is none of which a function is to be computed: no value, or not known."""
+    """Whether functions pass a value through unchanged: None or UNKNOWN."""
     return value is None or value is UNKNOWN
 
 
@@ -56,7 +56,7 @@ def exponential(value: Value) -> Value:
 
 
 def logarithm(value: Value) -> Value:
-    """Of what is positive; NumPy's minus infinity at 0 is no value."""
+    """The logarithm of a positive value, else None: also at 0, where NumPy gives minus infinity."""
     if _apart(value):
         return value
     of = sign(value)
@@ -89,7 +89,7 @@ def root(value: Value) -> Value:
 
 
 def power(base: Value, exponent: Value) -> Value:
-    """As NumPy's: of a negative base for whole exponents only; of 0 for exponents that are not negative."""
+    """The power as in NumPy: None for a negative base with a fractional exponent and for 0 with a negative one."""
     if base is None or exponent is None:
         return None
     if not isinstance(exponent, int | Fraction) or not isinstance(base, int | Fraction | Interval):
@@ -126,26 +126,26 @@ def absolute(value: Value) -> Value:
 
 
 def _is_inner(value: Value) -> bool:
-    """Whether an argument of a sigmoid is a number other than 0, and finite."""
+    """Whether an argument of a sigmoid-shaped function is a finite number other than 0."""
     return not (_apart(value) or isinstance(value, float) or (is_exact(value) and value == 0))
 
 
 def _end_value(value: Value) -> Value:
-    """An odd sigmoid at 0 and at infinity; what has no value, or is unknown, stays so."""
+    """The value of an odd sigmoid-shaped function at 0 and at the infinities. None and UNKNOWN are passed through."""
     if _apart(value):
         return value
     return (1 if value > 0 else -1) if isinstance(value, float) else 0
 
 
 def hyperbolic_tangent(value: Value) -> Value:
-    """1 - 2 / (exp(2 x) + 1)."""
+    """tanh, computed as 1 - 2 / (exp(2 x) + 1)."""
     if not _is_inner(value):
         return _end_value(value)
     return minus(1, over(2, plus(exponential(times(2, value)), 1)))
 
 
 def error_function(value: Value) -> Value:
-    """It increases: the ends of its interval are those of the argument's, with 20 bits for their rounding."""
+    """erf, evaluated at the ends of the argument's interval as it increases. 20 extra bits absorb the rounding."""
     if not _is_inner(value):
         return _end_value(value)
     low, high = interval(value)
@@ -156,7 +156,7 @@ def error_function(value: Value) -> Value:
 
 
 def _turning(part: int, at_zero: int) -> Callable[[Value], Value]:
-    """Cosine or sine: parts 0 and 1 of what mpmath computes together."""
+    """Cosine (part 0) or sine (part 1) of the pair that mpmath computes together."""
 
     def computed(value: Value) -> Value:
         if _apart(value):
@@ -216,4 +216,4 @@ PRIMITIVES: dict[str, Callable[..., Value]] = {
     "np.reciprocal": lambda value: over(1, value),
     "np.negative": negated,
 }
-"""What the `numpy:` line of an element function may name."""
+"""The functions that the `numpy:` line of an element function may name."""

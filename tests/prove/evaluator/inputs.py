@@ -1,7 +1,7 @@
-"""Inputs for the independent evaluator: every element a function of the seed and its place, computed where it is read.
+"""Inputs for the independent evaluator: every element is a function of the seed and its place, computed when read.
 
-Draws are of any sign, of few whole numbers (ties), positive, negative, mostly zero, all equal, large, all but one
-small, and at the numbers that the declarations compare with.
+Kinds of draws: any sign, a few integers (for ties), positive, negative, mostly zero, all equal, large, small with a
+few large elements, near the numbers in the declarations, and mixtures.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ TURNS = (
     "any", "few", "special", "mixed", "zeros", "special", "large", "few", "mixed", "positive", "spike", "special",
     "negative", "equal", "mixed", "any", "large",
 )  # fmt: skip
-"""Draws one after the other; every input begins at another place."""
+"""The kinds of draws for consecutive seeds; every input starts at an offset that depends on its name."""
 
 _MASK = (1 << 64) - 1
 
 
 class Draw(StrEnum):
-    """What the elements of an input are like."""
+    """The kind of values that the elements of an input have."""
 
     ANY = "any"
     FEW = "few"
     """Whole numbers from -2 to 2."""
     SPECIAL = "special"
-    """At the numbers that the declarations mention, and around them."""
+    """Equal to numbers in the declarations, or near them."""
     POSITIVE = "positive"
     NEGATIVE = "negative"
     ZEROS = "zeros"
     """Mostly zero."""
     LARGE = "large"
     SPIKE = "spike"
-    """Small but for a few that are large."""
+    """Small except for a few large ones."""
     EQUAL = "equal"
     MIXED = "mixed"
 
 
 def turn(name: str, seed: int) -> Draw:
-    """What the input of that name is like in the draw of that number."""
+    """The kind of draw of the input with that name at that seed."""
     return Draw(TURNS[(seed + crc32(name.encode())) % len(TURNS)])
 
 
 def mixed(*parts: int) -> int:
-    """64 bits from these numbers, the same on every run (splitmix64)."""
+    """A 64-bit hash of these numbers, the same on every run (splitmix64)."""
     state = 0
     for part in parts:
         state = (state ^ part) + 0x9E3779B97F4A7C15 & _MASK
@@ -60,7 +60,7 @@ def mixed(*parts: int) -> int:
 
 @dataclass
 class Floats:
-    """A tensor of floats. `special` are the numbers that the rule's declarations mention."""
+    """A tensor of floats. `special` are the numbers in the rule and its declarations."""
 
     name: str
     seed: int
@@ -108,7 +108,7 @@ class Floats:
 
 @dataclass(frozen=True)
 class Integers:
-    """A tensor of integers from 0 to `bound` - 1: by turns any, one, two of them, the last and the first."""
+    """A tensor of integers from 0 to `bound` - 1: by seed any, all equal, two values, or only 0 and `bound` - 1."""
 
     name: str
     seed: int

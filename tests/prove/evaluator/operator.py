@@ -1,4 +1,4 @@
-"""One call of an operator, element by element and only where it is asked: its statements, read from the syntax tree."""
+"""Lazy evaluation of one operator call, element by element, by interpreting its statements from the syntax tree."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Element = Callable[[Place], Value]
 
 
 class Untried(Exception):
-    """What this evaluator does not evaluate, or not with so many steps. The first argument says what."""
+    """Raised for an unsupported construct or an exhausted budget. The first argument says which."""
 
 
 class Declarations(Protocol):
@@ -58,7 +58,7 @@ class Declarations(Protocol):
 
 @dataclass
 class Budget:
-    """Elements that may still be computed."""
+    """The number of elements and terms of reductions that may still be computed. `take` raises Untried beyond it."""
 
     left: int
 
@@ -78,7 +78,7 @@ _REDUCE: Mapping[ReductionKind, Callable[[Iterable[Value]], Value]] = {
 
 @dataclass(frozen=True)
 class _Tensor:
-    """What a read finds: the declared dimensions, and the sizes of its axes, groups written out."""
+    """A tensor as reads see it: its declared dimensions, and its axes and their sizes with groups expanded."""
 
     slots: tuple[tuple[str, bool], ...]
     axes: tuple[str, ...]
@@ -86,9 +86,9 @@ class _Tensor:
 
 
 class Operation:
-    """A call at its shapes. `inputs` give elements by their place, one position for each dimension.
+    """A call at its shapes. Each of `inputs` maps a place, one position for each dimension, to an element.
 
-    `uniform` gives the random number of a row-major position.
+    `uniform` maps a row-major position to its random number.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Operation:
             self.tensors[statement.target] = self._target(statement)
 
     def output(self, number: int, place: Place) -> Value:
-        """An element of a result, by its position in each dimension."""
+        """The element of a result at a position in each dimension."""
         layout = self.frame.outputs[number]
         axes = [0] * len(layout.axes)
         for dim, position in zip(layout.dims, place, strict=True):
@@ -132,7 +132,7 @@ class Operation:
         return self.element(self.decl.outputs[number].name, tuple(axes))
 
     def element(self, name: str, axes: Place) -> Value:
-        """An element of what a statement computes, by the positions on its axes."""
+        """The element that a statement computes at these positions on its axes. Results are cached."""
         known = self.found[name]
         if axes not in known:
             self.budget.take()
@@ -142,7 +142,7 @@ class Operation:
         return known[axes]
 
     def _target(self, statement: Statement) -> _Tensor:
-        """The axes of a statement's left side. An output's are those of its dimensions, by position."""
+        """The axes on the left side of a statement. The axes of an output take their sizes from its dimensions."""
         slots = tuple((_index_name(index), getattr(index, "rest", False)) for index in statement.index)
         axes = tuple(axis for name, rest in slots for axis in (self.frame.rests[name] if rest else (name,)))
         for tensor, layout in zip(self.decl.outputs, self.frame.outputs, strict=True):
@@ -151,7 +151,10 @@ class Operation:
         return _Tensor(slots, axes, tuple(self.size_of(axis, statement.value) for axis in axes))
 
     def size_of(self, index: str, value: Expr) -> int:
-        """The size of a dimension; of another index that of the dimension in which it is read bare."""
+        """The range of an index: the size of its dimension, or of a dimension that is read at exactly this index.
+
+        Raises NoMeaning if neither exists.
+        """
         if index in self.frame.sizes:
             return self.frame.sizes[index]
         for read in _reads(value):
@@ -286,7 +289,7 @@ class Operation:
         return lambda at: reduce(values(at))
 
     def _uniform(self, index: tuple[Expr, ...]) -> Compiled:
-        """A number of its own for every row-major position."""
+        """The random number of the row-major position that these indices give."""
         axes = [
             axis
             for part in index
@@ -309,7 +312,7 @@ class Operation:
 
 
 def element_function(decl: FunctionDecl, library: Declarations) -> Callable[..., Value]:
-    """An element function by its definition, or a primitive by its `numpy:` line."""
+    """Evaluates an element function from its definition, or a primitive from its `numpy:` line."""
     names = decl.parameters
     if decl.definition is not None:
         definition = decl.definition
@@ -361,7 +364,7 @@ def _index_name(index: Expr) -> str:
 
 
 def _reads(expr: Expr) -> Iterator[Read]:
-    """Every read, in the order of the text."""
+    """Every read in the expression, in source order, the ones inside indices and fills excluded."""
     match expr:
         case Read():
             yield expr

@@ -1,4 +1,4 @@
-"""Real numbers of a rule for the independent evaluator: names of attributes that place nothing and are no sizes."""
+"""Real-valued names of a rule for the independent evaluator: attributes that are neither sizes nor used in indices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _named(expr: Expr | None) -> Iterator[str]:
 
 
 def _indices(expr: Expr | None) -> Iterator[str]:
-    """The names by which tensors are read."""
+    """The names that occur in indices of reads."""
     match expr:
         case Read(_, index, fill):
             for part in index:
@@ -48,7 +48,7 @@ def _indices(expr: Expr | None) -> Iterator[str]:
 
 
 def _placing(decl: OperatorDecl) -> set[str]:
-    """Names that count or place, or that a condition ties to such."""
+    """Names used in indices or integer results, and names that conditions equate or tie to them or to sizes."""
     attributes = {attribute.name for attribute in decl.attributes}
     found: set[str] = set()
     for statement in (*decl.statements, *decl.evaluation):
@@ -83,7 +83,7 @@ def real_names(rule: RuleDecl, library: Declarations) -> frozenset[str]:
             if condition.function == "==" and names & sizes and _is_whole(condition):
                 sizes |= names
     real -= sizes
-    for _ in range(len(rule.conditions)):  # what stands in conditions alone is of the kind of what is beside it
+    for _ in range(len(rule.conditions)):  # a name only in conditions is real if its condition has a real name
         for condition in rule.conditions:
             names = set(names_in(condition)) - sizes
             real |= names if names & real else set()
@@ -100,14 +100,14 @@ def _is_whole(expr: Expr) -> bool:
 
 
 def drawn_number(random: Random, special: Sequence[Exact]) -> Exact:
-    """A number, now and then one that the rule mentions or one near it."""
+    """A random number, sometimes a `special` one, its negative, or a number near these."""
     if special and random.random() < 0.3:
         return random.choice(special) * random.choice((1, -1)) + random.choice((0, 0, 1, Fraction(1, 9)))
     return random.choice(NUMBERS)
 
 
 def left_has_meaning(rule: RuleDecl, library: Declarations, numbers: dict[str, Exact]) -> bool:
-    """Whether the attributes of the left side have values that its operators allow. May raise NoMeaning."""
+    """Whether the attributes of the left side meet its operators' conditions on attributes. May raise NoMeaning."""
     for call in _left(rule):
         decl = library.operators.get(call.name) if call.degrees is None else None
         if decl is None:

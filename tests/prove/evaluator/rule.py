@@ -1,6 +1,6 @@
-"""Both sides of a rule at one instance, element by element and only where they are asked for.
+"""Lazy evaluation of both sides of a rule at one instance, element by element.
 
-Device axes are leading indices. A view divides a dimension into the factors of which the rule makes it.
+Device axes are leading indices. A view splits a dimension into the factors from which the rule forms it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .values import Value
 Place = tuple[int, ...]
 Elements = Callable[[Place], Value]
 Source = Callable[[RuleInput, int | None], Elements]
-"""From an input and its bound to its elements, by device indices and positions."""
+"""Maps an input and its integer bound to the input's elements, indexed by device indices and positions."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """Elements by (device indices, then one position per dimension)."""
+    """A lazy tensor whose elements are indexed by device indices, then one position per dimension."""
 
     devices: tuple[Factor, ...]
     dims: tuple[Dim, ...]
@@ -52,7 +52,7 @@ class Tensor:
 
 
 class Instance:
-    """A rule at sizes and inputs. `evaluation` takes what operators compute outside training."""
+    """A rule at given sizes and inputs. `evaluation` selects what operators compute outside training."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Instance:
     # ------------------------------------------------------------------------------------------ calls
 
     def _side(self, exprs: Sequence[GraphExpr]) -> list[Tensor]:
-        """The tensors of a side. An operator of several results as a side is all of them."""
+        """The tensors of a side. A call of an operator with several results stands for all its results."""
         found = []
         for expr in exprs:
             decl = self.library.operators.get(expr.name) if isinstance(expr, GraphCall) else None
@@ -156,7 +156,7 @@ class Instance:
         return Tensor(devices, dims[len(made) :], run, moved)
 
     def _has_value(self, attribute: Expr) -> bool:
-        """False for an attribute that divides real numbers by 0; others then have no meaning at all."""
+        """False for an attribute over real numbers that divides by 0. Other divisions by 0 raise NoMeaning later."""
         if self.reals.isdisjoint(names_in(attribute)):
             return True
         try:
@@ -186,7 +186,7 @@ class Instance:
         mapped: Sequence[Factor],
         result: int,
     ) -> Elements:
-        """The elements of a call's result. An operator works on each device by itself."""
+        """The elements of a call's result, computed independently on each device."""
         statements = decl.statements
         if isinstance(decl, OperatorDecl) and self.evaluation and decl.evaluation:
             statements = decl.evaluation
@@ -208,7 +208,7 @@ class Instance:
         return element
 
     def _uniform(self, position: int) -> Value:
-        """The number of a position, the same at every call of a random operator."""
+        """The random number of a position, the same at every call of a random operator."""
         return Fraction(Random(f"{self.seed} {position}").randrange(20), 20)
 
     # ------------------------------------------------------------------------------------------ factors
@@ -223,7 +223,7 @@ class Instance:
         factors: Mapping[str, Dim] | None,
         result: int,
     ) -> tuple[Dim, ...]:
-        """The factors of the result's dimensions: those of the operands' axes, and what conditions say of others."""
+        """The factors of the result's dimensions, from the operands' axes or else from the declaration's conditions."""
         if view is not None and factors is not None:
             return tuple(tuple(f for name in names if name != 1 for f in factors[str(name)]) for names in view.target)
         for layout, dims in zip(framed.inputs, operands, strict=True):
@@ -242,7 +242,10 @@ class Instance:
 
 
 def _takes_pattern(decl: Declaration) -> bool:
-    """Whether a view as the only operand names the axes of the call: one tensor of groups in, one group out."""
+    """Whether a view as the only operand is a pattern that names the axes of the call.
+
+    The operator then has one input made of groups and one output that is a single group.
+    """
     if not isinstance(decl, OperatorDecl) or len(decl.inputs) != 1 or len(decl.outputs) != 1:
         return False
     (given,), (made,) = decl.inputs, decl.outputs
@@ -254,7 +257,7 @@ def _key(expr: object) -> str | None:
 
 
 def _split(condition: Apply, known: dict[str, Dim]) -> None:
-    """`d == p * e`: the factors of d are those of p, then those of e."""
+    """Derives factors from a condition `d == p * e`: the factors of p followed by the factors of e make up d."""
     left, right = condition.arguments
     whole_name = _key(left)
     if whole_name is None or not (isinstance(right, Apply) and right.function == "*"):
@@ -274,12 +277,12 @@ def _split(condition: Apply, known: dict[str, Dim]) -> None:
 
 
 def _degree(name: str, known: Mapping[str, Dim]) -> str:
-    """A degree `p` by its axis `@p`."""
+    """The axis `@p` if the name is a degree `p`, else the name itself."""
     return f"@{name}" if f"@{name}" in known else name
 
 
 def _mapped(operands: Sequence[Tensor], exposed: Sequence[Sequence[str]]) -> tuple[Factor, ...]:
-    """The device axes over which a call is mapped, the same for all operands."""
+    """The device axes over which a call is mapped. Raises NoMeaning unless all operands have the same ones."""
     found = []
     for tensor, names in zip(operands, exposed, strict=True):
         if not set(names) <= set(tensor.names):
@@ -291,7 +294,7 @@ def _mapped(operands: Sequence[Tensor], exposed: Sequence[Sequence[str]]) -> tup
 
 
 def _local(tensor: Tensor, where: Mapping[str, int], exposed: Sequence[str]) -> Elements:
-    """The elements on one device, exposed device axes first, in their order."""
+    """The elements of a tensor on one device, indexed by the exposed device axes in their order, then by positions."""
     if not tensor.devices:
         return tensor.at
     order = [(where[name], None) if name in where else (0, exposed.index(name)) for name in tensor.names]
@@ -305,7 +308,7 @@ def _local(tensor: Tensor, where: Mapping[str, int], exposed: Sequence[str]) -> 
 
 
 def _view_factors(view: GraphView, dims: Sequence[Dim], sizes: Sizes) -> dict[str, Dim]:
-    """The factors of the axes that a view names. Raises NoMeaning where they do not make up a dimension."""
+    """The factors of the axes that a view names. Raises NoMeaning if the named axes do not make up the dimensions."""
     if len(view.source) != len(dims):
         raise NoMeaning("a view of another rank")
     found: dict[str, Dim] = {}
@@ -328,7 +331,7 @@ def _view_factors(view: GraphView, dims: Sequence[Dim], sizes: Sizes) -> dict[st
 
 
 def _shares(names: Sequence[str | int], size: int, sizes: Sizes) -> list[Dim]:
-    """A name that is a size of the rule has that size, and one other has what is left."""
+    """The factors of a dimension: sizes of the rule as they are, and the remaining quotient for one more name."""
     known = {name: sizes.factors(Name(name)) for name in names if isinstance(name, str) and name in sizes.numbers}
     rest, over = divmod(size, prod(factor for dim in known.values() for _, factor in dim))
     unknown = [name for name in names if name not in known]
@@ -346,6 +349,6 @@ def _pattern(view: GraphView, factors: Mapping[str, Dim]) -> Pattern:
 
 
 def aligned(place: Place, left: Tensor, right: Tensor) -> Place:
-    """A place of the left tensor as one of the right, whose device axes may be in another order."""
+    """The place in the right tensor of a place in the left one. Their device axes may be ordered differently."""
     where = dict(zip(left.names, place, strict=False))
     return (*(where[name] for name in right.names), *place[len(left.devices) :])

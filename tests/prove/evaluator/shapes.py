@@ -1,4 +1,4 @@
-"""A declaration at a call: what its rest groups, axes and conditions stand for, from the syntax tree alone."""
+"""Resolves a declaration's rest groups, axes and conditions at a call, from the syntax tree alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .values import Exact, literal
 
 Declaration = OperatorDecl | ParallelDecl
 Known = dict[str, Exact]
-"""Numbers by name: an axis or attribute `a`, a rank `rank(f)`, the positions of a group `f..`."""
+"""Numbers by name: an axis or attribute `a`, a rank `rank(f)`, the number of positions `f..` of a group."""
 Shape = tuple[int, ...]
 
 
@@ -23,7 +23,7 @@ class NoMeaning(Exception):
 
 @dataclass(frozen=True)
 class Pattern:
-    """A view at a call: per dimension the names of its axes, major first, and their sizes."""
+    """A view at a call: the names of the axes of every dimension, major first, and the sizes of the axes."""
 
     source: tuple[tuple[str, ...], ...]
     target: tuple[tuple[str, ...], ...]
@@ -32,7 +32,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a tensor's axes make up its dimensions: per dimension, places in `axes`; none where it broadcasts."""
+    """How axes make up a tensor's dimensions: places in `axes` for every dimension, none for one that broadcasts."""
 
     axes: tuple[str, ...]
     dims: tuple[tuple[int, ...], ...]
@@ -40,7 +40,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Frame:
-    """What the names of a declaration stand for. The axes of a group `b` are `b.0`, `b.1`, …; a device axis is `@p`."""
+    """The values of a declaration's names. The axes of a group `b` are `b.0`, `b.1`, …; a device axis is `@p`."""
 
     sizes: Mapping[str, int]
     rests: Mapping[str, tuple[str, ...]]
@@ -58,7 +58,7 @@ def frame(
     degrees: Mapping[str, int],
     pattern: Pattern | None,
 ) -> Frame:
-    """The declaration at these shapes; device axes lead the shapes of what has them. Raises NoMeaning."""
+    """The declaration at these shapes, in which device axes come first. Raises NoMeaning if the call does not fit."""
     if len(shapes) != len(decl.inputs):
         raise NoMeaning(f"{decl.name} takes {len(decl.inputs)} tensors")
     attributes = _attributes(decl, given)
@@ -92,7 +92,7 @@ def frame(
 
 
 def _by_broadcast(tensors: Sequence[TensorDecl], shapes: Sequence[Shape]) -> list[tuple[TensorDecl, Shape]]:
-    """Tensors that do not broadcast first: they fix the sizes that the others must fit."""
+    """Tensors and shapes, the ones without broadcasting first, because they fix the sizes that the others must fit."""
     return [(tensors[place], shapes[place]) for place in _order(tensors)]
 
 
@@ -127,7 +127,7 @@ def axis_of(dim_name: str, device: bool) -> str:
 
 
 def tensor_axes(tensor: TensorDecl, rests: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Per declared dimension the axes that it is made of; a rest group is as many dimensions."""
+    """The axes of every declared dimension. A rest group expands to one dimension for each of its axes."""
     found: list[tuple[str, ...]] = []
     for dims in tensor.dimensions:
         if len(dims) == 1 and dims[0].rest:
@@ -156,7 +156,7 @@ def _layout(dims: Sequence[tuple[str, ...]]) -> Layout:
 
 
 class _Solver:
-    """Equations with one unknown, until nothing follows any more."""
+    """Solves conditions that have one unknown, repeatedly, until a pass determines nothing new."""
 
     def __init__(self, decl: Declaration, shapes: Sequence[Shape], known: Known, pattern: Pattern | None) -> None:
         self.decl = decl
@@ -238,7 +238,7 @@ class _Solver:
             self.known[f"rank({unknown[0].name})"] = len(shape) - (len(tensor.dims) - joined - len(groups)) - others
 
     def _broadcast_rank(self, tensor: TensorDecl, shape: Shape) -> None:
-        """The greatest among the operands that broadcast, where no other one says it."""
+        """Sets a broadcast group's rank to the greatest among the operands, if nothing else determines it."""
         for dim in tensor.dims:
             key = f"rank({dim.name})"
             if dim.broadcast and (key not in self.known or key in self.loose):
@@ -278,7 +278,7 @@ class _Solver:
         return Layout(tuple(axes), tuple(layout))
 
     def _size(self, axis: str, size: int, broadcasts: bool) -> bool:
-        """Whether the axis is read there; else the operand has one position for all."""
+        """Whether the operand is indexed by the axis; False if it broadcasts. Raises NoMeaning for a size mismatch."""
         known = self.known.get(axis)
         if known is None or (broadcasts and axis in self.loose and known == 1):
             self.known[axis] = size
@@ -358,7 +358,7 @@ class _Solver:
                 return
 
     def _undo(self, expr: Expr, value: Exact) -> None:
-        """Arithmetic around the one unknown of an expression undone."""
+        """Solves `expr == value` for the one unknown of the expression by inverting the arithmetic around it."""
         key = _key(expr)
         if key is not None:
             self.known[key] = value

@@ -1,4 +1,4 @@
-"""Sizes of a rule for the independent evaluator: every name a whole number from 1 that the conditions allow."""
+"""Sizes of a rule for the independent evaluator: integers of at least 1 that meet the rule's conditions."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from .shapes import NoMeaning
 from .values import Exact, literal
 
 TRIED = 64
-"""Up to here a size is looked for that conditions determine only together with others."""
+"""`completed` searches sizes below this bound if no single condition determines them."""
 
 Factor = tuple[str, int]
-"""A factor of a dimension: what it is called, and its size."""
+"""A factor of a dimension: its name and its size."""
 Dim = tuple[Factor, ...]
 
 
 def number(expr: Expr, sizes: Mapping[str, Exact]) -> Exact:
-    """A size or attribute at these sizes. Raises NoMeaning where it divides by zero, KeyError for unknown names."""
+    """The value of a size or attribute at these sizes.
+
+    Raises NoMeaning for a division by zero or an integer division of fractions, KeyError for unknown names.
+    """
     match expr:
         case Number(value):
             return literal(value)  # type: ignore[return-value]
@@ -76,7 +79,7 @@ def rest_groups(rule: RuleDecl) -> tuple[str, ...]:
 
 
 def size_names(rule: RuleDecl) -> tuple[str, ...]:
-    """Every name that stands for a size, rest groups left aside."""
+    """Every name of the rule that stands for a size or an attribute, without rest groups."""
     found = [name for given in rule.inputs for dim in given.dims if not dim.rest for name in names_in(dim.size)]
     found += [
         name for given in rule.inputs if given.integer_range is not None for name in names_in(given.integer_range)
@@ -90,7 +93,7 @@ def size_names(rule: RuleDecl) -> tuple[str, ...]:
 
 
 def aliases(rule: RuleDecl) -> dict[str, Expr]:
-    """`m == p * e` says what m is made of; a name that such a product mentions itself keeps its own name."""
+    """Definitions of names by conditions such as `m == p * e`. A name used in an earlier definition gets none."""
     found: dict[str, Expr] = {}
     for condition in rule.conditions:
         left, right = condition.arguments
@@ -103,14 +106,14 @@ def aliases(rule: RuleDecl) -> dict[str, Expr]:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Numbers for the names of a rule, ranks for its rest groups. Names that are no sizes may be any rational."""
+    """Numbers for the names of a rule and ranks for its rest groups. Names that are not sizes may be any rational."""
 
     rule: RuleDecl
     numbers: Mapping[str, Any]
     ranks: Mapping[str, int]
 
     def dims(self, given: RuleInput) -> list[Dim]:
-        """The dimensions of an input, device axes left aside."""
+        """The dimensions of an input, without device axes."""
         found: list[Dim] = []
         for dim in given.dims:
             if dim.rest:
@@ -121,7 +124,7 @@ class Sizes:
         return found
 
     def factors(self, expr: Expr) -> Dim:
-        """The factors of a size; 1 has none. Raises NoMeaning where one is less than 1."""
+        """The factors of a size; none for 1. Raises NoMeaning if a factor is not an integer of at least 1."""
         known = aliases(self.rule)
         match expr:
             case Name(name) if name in known:
@@ -133,7 +136,7 @@ class Sizes:
         return ((str(expr) if not isinstance(expr, Name) else expr.name, whole(expr, self.numbers)),)
 
     def degree(self, name: str) -> Factor:
-        """A device axis: how it is called as a factor, and its size."""
+        """A device axis as a factor: its name and size."""
         factors = self.factors(Name(name))
         return factors[0] if len(factors) == 1 else (f"@{name}", prod(size for _, size in factors))
 
@@ -148,9 +151,9 @@ def completed(
     shapes: Mapping[str, tuple[int, ...]],
     reals: frozenset[str] = frozenset(),
 ) -> Sizes:
-    """Sizes from those that somebody else names; conditions and the shapes of inputs determine the others.
+    """Completes partly given sizes; conditions and the shapes of inputs determine the others.
 
-    Raises NoMeaning where no sizes up to `TRIED` meet both. Shapes count device axes first.
+    Raises NoMeaning if the search finds no sizes that meet both. Shapes have device axes first.
     """
     ranks = {group: next(n for n in count() if f"{group}.{n}" not in given) for group in rest_groups(rule)}
     numbers = {name: size for name, size in given.items() if name.isidentifier() or "." in name}
@@ -199,11 +202,11 @@ def drawn(
     reals: Mapping[str, Callable[[Random], Exact]] | None = None,
     accepts: Callable[[dict[str, Exact]], bool] = lambda _: True,
 ) -> Sizes | None:
-    """Sizes that meet the conditions, or None where none are found: odd seeds have sizes of 1, even ones have not.
+    """Random sizes that meet the conditions, or None if none are found. Only odd seeds allow sizes of 1.
 
-    Pairwise different where that can be, or, at every second pair of seeds, as small as can be. One or two of them,
-    by chance, are of the sizes `far` if that is `wanted`, or if the conditions are not met otherwise. `reals` draw the
-    names that are no sizes; `accepts` says whether the left side has a meaning, and may raise NoMeaning.
+    The sizes are pairwise different if possible, or small at every second pair of seeds. One or two random sizes come
+    from `far`: in the first attempts if `wanted`, else in the last ones. `reals` draw the names that are not sizes.
+    `accepts` says whether the left side has a meaning, and may raise NoMeaning.
     """
     random = Random(f"{rule.name} {seed}")
     reals = reals or {}

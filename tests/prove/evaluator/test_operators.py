@@ -22,9 +22,9 @@ from .test_values import as_float
 from .values import UNKNOWN, literal
 
 AT_A_POLE = {"greatest_log_with_a_spike", "spike_less_greatest_log"}
-"""Of the greatest logarithm NumPy leaves out log(0), minus infinity; for the evaluator it then has no value."""
+"""Operators with a maximum of logarithms. NumPy's maximum passes over log(0); the evaluator then has no value."""
 PLACES = 24
-"""Of a result, those that a day compares: one of a transposed convolution is a sum over all of the image."""
+"""Elements of a result that are compared a day. One element of a transposed convolution sums over the whole image."""
 OPERATORS = [decl for decl in library().operators.values() if not decl.extern and decl.name not in AT_A_POLE]
 
 
@@ -35,7 +35,7 @@ def test_elements_are_those_of_the_reference(decl) -> None:  # type: ignore[no-u
     compared = tried = 0
     for instance in small_instances(decl, np.random.default_rng(seed), 3):
         if not instance.native:
-            continue  # a call with a pattern: tests of rules have those
+            continue  # a call with a pattern, which the tests of rules cover
         tried += 1
         shapes = [instance.shape(operand) for operand in instance.inputs]
         ranges = [operand.integer_range for operand in instance.inputs]

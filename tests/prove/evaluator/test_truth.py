@@ -1,4 +1,4 @@
-"""What the evaluator says of rules whose truth is known, those of tests/cases among them."""
+"""The evaluator against rules whose truth is known, among them the rules of tests/cases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .truth import Truth, confirms, judge
 SEED = 1000
 INSTANCES = 14
 HARDLY_EVER = ("guard_that_hardly_ever_matters",)
-"""Wrong rules that differ at few sizes among thousands."""
+"""Wrong rules whose sides differ at only a few sizes among thousands."""
 
 
 TRIED = (*rules_of("proved"), *shipped_rules())
@@ -38,7 +38,7 @@ def test_laws_of_extern_operators_are_tried() -> None:
     ],
 )
 def test_an_extern_operator_is_any_function(sides: str, truth: Truth) -> None:
-    """The third is an equality of the operator `sort`, and of no other that is declared alike."""
+    """The third rule holds for the operator `sort`, but not for other operators with the same declaration."""
     rule = rule_of(f"rule r(x: [b, c], y: [b, c]) where c >= 2\n  {sides}\n")
     assert judge(rule, library(), INSTANCES, SEED).truth is truth
 

@@ -1,4 +1,4 @@
-"""Arithmetic of the evaluator against what is known of the extended reals, and against NumPy's float64."""
+"""The evaluator's arithmetic against the rules of the extended reals and against NumPy's float64."""
 
 from __future__ import annotations
 

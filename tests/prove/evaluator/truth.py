@@ -1,6 +1,6 @@
-"""Whether a rule is true, by trying: exact numbers or intervals at small, far and large sizes and inputs.
+"""Tests whether a rule is true at sampled sizes and inputs, small and large, with exact numbers or intervals.
 
-Where the left side has a value the right side has the same: that is what the contract of docs/proofs.md claims.
+A rule is true, by the contract of docs/proofs.md, if the right side equals the left side wherever the left has a value.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from .sizes import Sizes, completed, drawn, expressions
 from .values import UNKNOWN, Exact, Value, agree, certainly_differ, literal, number_text
 
 FAR = (33, 64, 65, 97, 130)
-"""Sizes that are tried, one or two at a time, beside those at what the declarations mention."""
+"""Large sizes that are tried, one or two at a time, in addition to those near numbers in the declarations."""
 POSITIONS = 5
-"""Elements of a result that are compared at an instance, unless all of them are few."""
+"""Elements of a result that are compared at an instance; all elements of a result that has no more."""
 MISSES = 3
-"""So often no sizes may be found that meet the conditions."""
+"""Attempts that may find no sizes that meet the conditions; after so many the search stops."""
 
 
 class Truth(StrEnum):
-    """What the trials say. `differs` and `ill-shaped` are certain, `equal` is so as far as was tried."""
+    """The outcome of the trials. `differs` and `ill-shaped` are certain; `equal` holds only for what was tried."""
 
     EQUAL = "equal"
     DIFFERS = "differs"
     ILL_SHAPED = "ill-shaped"
     UNTRIED = "untried"
-    """No sizes were found that meet the conditions, or nowhere had the left side a value that could be compared."""
+    """No sizes were found that meet the conditions, or no element of the left side could be compared."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Where the sides differ. Without a position, their shapes do."""
+    """A difference of the sides. If `inputs` is `shapes`, the shapes differ and the values are element counts."""
 
     sizes: Mapping[str, int]
     output: int
@@ -62,7 +62,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Judged:
-    """The truth, what shows it, and how many elements agreed at how many instances."""
+    """The outcome, its evidence, and how many elements agreed at how many instances."""
 
     truth: Truth
     detail: str = ""
@@ -73,14 +73,14 @@ class Judged:
 
 @dataclass(frozen=True)
 class Mentioned:
-    """Numbers that a rule and its declarations mention."""
+    """Numbers in a rule and its declarations. `whole` adds sums of two integers of at least 2 and omits 0 and 1."""
 
     whole: tuple[int, ...]
     all: tuple[Exact, ...] = field(default=())
 
 
 def judge(rule: RuleDecl, library: Declarations, instances: int = 14, seed: int = 0) -> Judged:
-    """The rule at so many random instances, up to the first that decides."""
+    """Tests the rule at up to `instances` random instances and stops at the first that decides."""
     numbers = mentioned(rule, library)
     far = tuple(sorted({*FAR, *(c + step for c in numbers.whole if 5 <= c <= 3000 for step in (-1, 0, 1, 2, 7))}))
     reals = {name: partial(drawn_number, special=numbers.all) for name in sorted(real_names(rule, library))}
@@ -120,7 +120,7 @@ def _at(rule: RuleDecl, library: Declarations, sizes: Sizes, seed: int, numbers:
 
 
 def difference(instance: Instance, seed: int, whole: Sequence[int]) -> tuple[Found | None, int]:
-    """The first difference, and how many elements agreed. Raises NoMeaning and Untried."""
+    """The first difference of the sides, and how many elements agreed. Raises NoMeaning and Untried."""
     sizes = instance.sizes.numbers
     compared = 0
     for output, (left, right) in enumerate(zip(instance.left, instance.right, strict=True)):
@@ -145,7 +145,7 @@ def difference(instance: Instance, seed: int, whole: Sequence[int]) -> tuple[Fou
 
 
 def positions(tensor: Tensor, seed: int, whole: Sequence[int]) -> Iterator[Place]:
-    """All places of a small result; of another one corners, those at what is mentioned, and some by chance."""
+    """All places of a small result; for a larger one, a sample of corners, places near `whole` numbers, random ones."""
     extents = tensor.extents
     if prod(extents) <= POSITIONS:
         yield from product(*map(range, extents))
@@ -178,7 +178,9 @@ def confirms(
     position: Place,
     shapes: bool = False,
 ) -> bool | None:
-    """Whether the sides certainly differ at these sizes, inputs and position; None where intervals do not tell.
+    """Whether the sides certainly differ at these sizes, inputs and position; None if a value is UNKNOWN.
+
+    With `shapes` it answers whether their shapes differ.
 
     Raises NoMeaning and Untried.
     """
@@ -209,7 +211,7 @@ def _exactly(value: float) -> Value:
 
 
 def mentioned(rule: RuleDecl, library: Declarations) -> Mentioned:
-    """The numbers of a rule's dimensions, conditions and attributes, and of the declarations that it calls."""
+    """The numbers in a rule's dimensions, conditions and attributes, and in the declarations that it calls."""
     found: dict[Exact, None] = {}
     functions: set[str] = set()
 

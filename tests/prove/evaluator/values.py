@@ -1,7 +1,7 @@
-"""Numbers of the independent evaluator: exact rationals, intervals where a function has no rational, infinities.
+"""Numbers of the independent evaluator: exact rationals, intervals for irrational results, and infinities.
 
-A value is an int or a Fraction, an `Interval` of reals, an infinity (float), None where there is no value, or
-`UNKNOWN`, which may be any of these: a comparison of intervals that overlap, or what is too large to compute.
+A value is an int, a Fraction, an `Interval` of reals, an infinity (float), None (no value) or `UNKNOWN`. `UNKNOWN` may
+be any of the others: it results from comparing overlapping intervals, or from numbers too large to compute.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from mpmath import libmp
 from mpmath.libmp import libmpi
 
 PRECISION = 200
-"""Bits of the ends of intervals."""
+"""Precision of the ends of intervals, in bits."""
 SHARP = libmp.from_man_exp(1, -60)
-"""An interval of this width, relative to its size above 1, tells its number from others."""
+"""Greatest width of a sharp interval, relative to its magnitude if that exceeds 1."""
 
 Exact: TypeAlias = int | Fraction
 
 
 @dataclass(frozen=True)
 class Interval:
-    """All reals between two ends, as mpmath's raw floats: the true value is one of them.
+    """An enclosure of a real number. The two ends are mpmath's raw floats.
 
-    `origin` tells how it was computed, a hash: of the same origin are equal numbers, however wide the interval.
+    `origin` is a hash of the computation: intervals of the same origin are equal numbers, however wide they are.
     """
 
     low: Any
@@ -64,7 +64,7 @@ Value: TypeAlias = "int | Fraction | Interval | float | Unknown | None"
 
 
 _MOST_BITS = 512
-"""Of a number that is written out: Python writes none of more than 4,300 digits."""
+"""Most bits of a number that is printed in full. Python prints no integer of more than 4,300 digits."""
 
 
 def number_text(value: Value) -> str:
@@ -89,20 +89,20 @@ def interval(value: Value) -> Any:
 
 
 def made(pair: tuple[Any, Any], *origin: Any) -> Value:
-    """The value that a pair of raw floats encloses, and what it is computed from. Ends not finite tell nothing."""
+    """The interval between a pair of raw floats, with the hash of its origin. UNKNOWN if an end is not finite."""
     low, high = pair
     return UNKNOWN if _special(low) or _special(high) else Interval(low, high, hash(origin))
 
 
 def origin(value: Value) -> int:
-    """What tells a number from those that were computed in another way."""
+    """A hash of how a number was computed; for an exact number, of its value."""
     if isinstance(value, Interval):
         return value.origin
     return 0x5BD1E995 if value == -1 else hash(value)  # Python hashes -1 and -2 alike
 
 
 def _both(left: Value, right: Value) -> tuple[int, ...]:
-    """The origin of what commutes."""
+    """The origins of two operands, sorted so that commutative operations have one origin in either order."""
     return tuple(sorted((origin(left), origin(right))))
 
 
@@ -111,7 +111,7 @@ def _special(end: Any) -> bool:
 
 
 def sign(value: Value) -> int | None:
-    """-1, 0 or 1; None where an interval has numbers of several signs."""
+    """The sign, -1, 0 or 1; None for an interval that contains numbers of several signs."""
     if isinstance(value, Interval):
         return 1 if libmp.mpf_sign(value.low) > 0 else -1 if libmp.mpf_sign(value.high) < 0 else None
     assert isinstance(value, int | Fraction | float)
@@ -119,7 +119,7 @@ def sign(value: Value) -> int | None:
 
 
 def literal(value: float) -> Value:
-    """A number as it is written: `0.1` is a tenth."""
+    """The exact value of a literal as it is written: `0.1` is a tenth."""
     if isinstance(value, int):
         return value
     return value if value in (inf, -inf) else Fraction(repr(value))
@@ -155,7 +155,7 @@ def minus(left: Value, right: Value) -> Value:
 
 
 def times(left: Value, right: Value) -> Value:
-    """The product; of 0 and an infinity there is none."""
+    """The product; None for 0 times an infinity."""
     if type(left) is int and type(right) is int:
         return left * right
     if left is None or right is None:
@@ -175,7 +175,7 @@ def times(left: Value, right: Value) -> Value:
 
 
 def over(left: Value, right: Value) -> Value:
-    """The quotient; by zero, and of two infinities, there is none."""
+    """The quotient; None for a division by zero and for two infinities."""
     if left is None or right is None:
         return None
     if left is UNKNOWN or right is UNKNOWN:
@@ -209,7 +209,7 @@ def floored(left: Value, right: Value) -> Value:
 
 
 def remainder(left: Value, right: Value) -> Value:
-    """`left % right`, of the sign of `right`."""
+    """`left % right`, with the sign of `right`."""
     if left is None or right is None or (is_exact(right) and right == 0):
         return None
     if is_exact(left) and is_exact(right):
@@ -221,7 +221,7 @@ def remainder(left: Value, right: Value) -> Value:
 
 
 def order(left: Value, right: Value) -> int | None:
-    """-1, 0 or 1 as the left value is less, equal or greater; None where that is not certain. Both have a value."""
+    """-1, 0 or 1 if the left value is less, equal or greater; None if that is not certain. Neither may be None."""
     if left is UNKNOWN or right is UNKNOWN:
         return None
     if isinstance(left, Interval) or isinstance(right, Interval):
@@ -240,7 +240,7 @@ _HOLDS = {"==": (0,), "!=": (-1, 1), "<": (-1,), "<=": (-1, 0), ">": (1,), ">=":
 
 
 def compared(relation: str, left: Value, right: Value) -> Value:
-    """1 or 0, in the order of the extended reals; with what has no value nothing compares, so that `!=` holds."""
+    """1 or 0 by the order of the extended reals, or UNKNOWN. If an operand has no value, only `!=` holds."""
     if left is None or right is None:
         return int(relation == "!=")
     found = (left > right) - (left < right) if type(left) is int and type(right) is int else order(left, right)
@@ -268,14 +268,14 @@ def lesser(left: Value, right: Value) -> Value:
 
 
 def certainly_differ(left: Value, right: Value) -> bool:
-    """Whether the left side has a value and the right side another one, or none."""
+    """Whether the left side certainly has a value and the right side has a different value or none."""
     if left is None or left is UNKNOWN or right is UNKNOWN:
         return False
     return right is None or order(left, right) in (-1, 1)
 
 
 def agree(left: Value, right: Value) -> bool:
-    """Whether both have a value, the same as far as sharp intervals tell."""
+    """Whether both sides have values that are equal, or that sharp intervals do not tell apart."""
     if left is None or right is None or left is UNKNOWN or right is UNKNOWN:
         return False
     if (isinstance(left, Interval) and not left.sharp) or (isinstance(right, Interval) and not right.sharp):
@@ -301,7 +301,7 @@ def multiplied(values: Iterable[Value]) -> Value:
 
 
 def greatest(values: Iterable[Value]) -> Value:
-    """The greatest, of none minus infinity."""
+    """The greatest value; minus infinity if there are none."""
     found: Value = -inf
     for value in values:
         found = greater(found, value)
@@ -309,7 +309,7 @@ def greatest(values: Iterable[Value]) -> Value:
 
 
 def least(values: Iterable[Value]) -> Value:
-    """The least, of none infinity."""
+    """The least value; infinity if there are none."""
     found: Value = inf
     for value in values:
         found = lesser(found, value)

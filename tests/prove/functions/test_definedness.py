@@ -62,17 +62,17 @@ LOST = [
     "(x: [m])\n  x => x + log(x) - log(x)",
     f"(x: [m])\n  x => x + {SHIFTED} - {SHIFTED}",
     "(x: [m])\n  exp(x) => exp(x) + reciprocal(shift(exp(x); by=-5)) - reciprocal(shift(exp(x); by=-5))",
-    # another element, a further element
+    # a value lost at another element, or at an additional one
     "(x: [m])\n  first(reciprocal(x), x) - first(reciprocal(x), x) => reciprocal(x) - reciprocal(x)",
     f"(x: [m + m])\n  slice({SHIFTED}; dim=0, start=0, stop=m) - slice({SHIFTED}; dim=0, start=0, stop=m) "
     f"=> slice({SHIFTED}; dim=0, start=m, stop=m + m) - slice({SHIFTED}; dim=0, start=m, stop=m + m)",
     "(x: [m + k])\n  total(slice(log(x); dim=0, start=0, stop=m)) - total(slice(log(x); dim=0, start=0, stop=m)) "
     "=> total(log(x)) - total(log(x))",
-    # in one branch only, or only compared
+    # the left side computes it in one branch only, or only compares with it
     "(x: [m], y: [m])\n  over(x, y) => over(x, y) + over_negative(x, y) - over_negative(x, y)",
     "(x: [m], y: [m])\n  over(x, y) => over(x, y) + x / y - x / y",
     "(x: [m])\n  steps(x) => steps(x) + reciprocal(x) - reciprocal(x)",
-    # another function of the same
+    # another function of the same argument
     "(x: [m])\n  sqrt(x) => sqrt(x) + log(x) - log(x)",
     "(x: [m])\n  reciprocal(x) => reciprocal(x) + log(x) - log(x)",
 ]
@@ -111,7 +111,7 @@ def test_a_value_that_is_lost_at_whole_numbers_is_found(library: Library) -> Non
     ],
 )
 def test_a_comparison_is_not_moved_over_a_pole(left: str, right: str) -> None:
-    """At `log(0)` and `1 / 0` a program has an infinity, for which the difference of the sides is no number."""
+    """At `log(0)` and `1 / 0` a program has an infinity, for which the difference of the sides is NaN."""
     for first, second in ((left, right), (right, left)):
         rule = rule_of(f"rule moved(x: [n], y: [n])\n  {first}, y => {second}, y\n")
         assert not isinstance(prove_rule(rule, every_operator(), numbers=False), Proved)

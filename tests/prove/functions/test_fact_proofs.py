@@ -1,4 +1,4 @@
-"""Which facts are proved, and from what; how the prover uses them, and when it must not."""
+"""Facts of functions: which are proved and from what, how the prover uses them, and when it must not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from unity_dsl.syntax.span import Source
 
 from ..cases import library, rule_of, rules_of
 
-# What is proved of facts is seen at functions without a right derivative.
+# The functions here have wrong derivatives, so the trial of declarations is switched off.
 pytestmark = pytest.mark.usefixtures("untried")
 
 
@@ -74,7 +74,7 @@ def test_what_a_proof_rests_on_is_assumed_and_said() -> None:
 
 
 def test_a_proof_rests_on_earlier_facts_only() -> None:
-    """Of two facts that follow from each other the first is assumed."""
+    """If two facts follow from each other, the first is assumed."""
     found = methods(with_primitive("own(-a) == own(a)", "own(a) == own(-a)", numpy="np.cos(x)"))
     assert found == {"own(-a) == own(a)": None, "own(a) == own(-a)": "by normal form"}
 
@@ -82,7 +82,7 @@ def test_a_proof_rests_on_earlier_facts_only() -> None:
 @pytest.mark.parametrize(
     ("definition", "fact"),
     [
-        # True at all points but one, or but those beyond a far one.
+        # True at all points except one, or except beyond a far one.
         ("maximum(x - 200000000, 0)", "own(a) == 0"),
         ("[x != 0.123456]", "own(a) == 1"),
         ("0 / (x - 0.123456)", "own(a) == 0"),
@@ -99,7 +99,7 @@ def test_a_fact_that_is_false_at_a_constant_of_the_body_is_refused(definition: s
 @pytest.mark.parametrize(
     ("definition", "fact"),
     [
-        # True at every point that is tried, false at one that no constant names.
+        # True at every point that is tried, false at one that is no constant of the body.
         ("[x + exp(0 - x) == 0.123456]", "own(a) == 0 * a"),
         ("[sin(x) + x * x != 17.125]", "own(a) == 1"),
         ("0 / (sin(x) + x - 7.5)", "own(a) == 0"),
@@ -178,7 +178,7 @@ def test_a_fact_is_used_where_its_conditions_are_known_to_hold() -> None:
 
 
 def test_infinity_is_no_real_number() -> None:
-    """exp(-inf) × exp(inf) is no number, and -inf is below every element of a set."""
+    """exp(-inf) × exp(inf) is not a number, and -inf is below every element of a set."""
     inside = library()
     rule = "rule r(x: [m, k])\n  rowmax(pad_low(negative(x); by=1)) => rowmax(negative(x))\n"
     assert isinstance(prove_rule(rule_of(rule), inside), Proved)

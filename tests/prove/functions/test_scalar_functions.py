@@ -1,4 +1,4 @@
-"""The normal form of an expression is worth what the expression is worth, wherever that has a value."""
+"""The normal form of a scalar expression has the expression's value, wherever the expression has one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ leaves = st.sampled_from(NAMES).map(Name) | st.sampled_from((0, 1, 2, -1, 0.5, 3
 def applied(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
     one = st.builds(lambda name, x: Apply(name, (x,)), st.sampled_from(UNARY), inner)
     two = st.builds(lambda name, x, y: Apply(name, (x, y)), st.sampled_from(BINARY), inner, inner)
-    # What facts are about: the same argument twice, its negative, its inverse, its square.
+    # Arguments that facts are about: the same argument twice, its negative, its inverse, its square.
     twice = st.builds(lambda name, x: Apply(name, (x, x)), st.sampled_from(("+", "*", "/", "maximum")), inner)
     inverse = st.builds(lambda x: Apply("/", (Number(1), x)), inner)
     return one | two | twice | inverse
@@ -44,7 +44,7 @@ points = st.fixed_dictionaries(
 
 
 def worth(form: Form, names: Mapping[str, Any]) -> Any:
-    """A form without indices as a number."""
+    """The numeric value of a form without indices."""
     total = mpmath.mpf(0)
     for term in form:
         assert not term.bound and not term.guards and term.coefficient.constant is not None
@@ -79,8 +79,9 @@ BUILT_IN: Mapping[str, Callable[..., Any]] = {
 
 
 def number_at(expr: Expr, names: Mapping[str, Any]) -> Any:
-    """What an expression is worth; an example is dropped where it or a part of it has no value. The logarithm of zero
-    has none, though mpmath goes on with an infinite one.
+    """The value of an expression. The example is dropped if the expression or a part of it has no value.
+
+    The logarithm of zero has no value, although mpmath continues with an infinity.
     """
     for part in expr.arguments if isinstance(expr, Apply) else ():
         number_at(part, names)
@@ -122,5 +123,5 @@ def test_a_sign_that_is_known_is_that_of_the_value(expr: Expr, point: dict[str, 
     with mpmath.workdps(60):
         names = {name: mpmath.mpf(value.numerator) / value.denominator for name, value in point.items()}
         expected = number_at(expr, names)
-        assume(not isinstance(expected, mpmath.mpc))  # made of the logarithm of a negative number: without a value
+        assume(not isinstance(expected, mpmath.mpc))  # from the logarithm of a negative number, so without a value
         assert expected > 0 if sign is Sign.POSITIVE else expected >= -(mpmath.mpf(10) ** -30)

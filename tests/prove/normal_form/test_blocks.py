@@ -1,4 +1,4 @@
-"""Positions in blocks: division by sums of sizes, and comparisons divided by a block's size, against numbers."""
+"""Positions in blocks: division by sums of sizes and comparisons divided by a block's size, against numeric values."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_comparison_divided_by_a_block_has_the_same_truth(poly: Poly) -> None:
 
 
 def test_a_comparison_of_blocks_is_one_of_their_numbers() -> None:
-    """Of `i r + j >= r`, with j < r, `i >= 1` is left, and of `h r - 1 - i r - j >= r` that `h - i >= 2`."""
+    """`i r + j >= r` with j < r becomes `i >= 1`, and `h r - 1 - i r - j >= r` becomes `h - i >= 2`."""
     block = of("r")
     assert in_blocks(of(ROW) * block + of(COLUMN) - block) == of(ROW) - ONE
     assert in_blocks(of("h") * block - ONE - of(ROW) * block - of(COLUMN) - block) == of("h") - of(ROW) - number(2)

@@ -1,4 +1,4 @@
-"""Floor quotients of polynomials against Python's, for divisors of either sign."""
+"""Floor quotients of polynomials against Python's `//`, for divisors of either sign."""
 
 from __future__ import annotations
 

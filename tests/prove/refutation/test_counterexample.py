@@ -1,4 +1,4 @@
-"""Counterexamples as a reader sees them: small, simple, and confirmed again from what is shown."""
+"""Reported counterexamples: small, simple, and confirmed again from the reported data alone."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ LARGER = (
     "images_side_by_side_off_by_one",
     "mean_of_means_side_by_side",
 )
-"""Wrong rules whose sides agree at the smallest sizes, where nothing is dropped, or whose conditions ask for more."""
+"""Wrong rules whose sides agree at the smallest sizes, where nothing is dropped, or whose conditions exclude these."""
 FALLING = ("greatest_of_silu",)
-"""Wrong rules whose sides agree where a function rises: silu does from -1.28 on."""
+"""Wrong rules whose sides agree where a function increases: silu does from -1.28 on."""
 
 
 def refuted(rule: RuleDecl) -> Difference:
@@ -57,7 +57,7 @@ def table(text: str) -> str:
 @pytest.mark.parametrize("rule", WRONG, ids=lambda rule: rule.name)
 def test_a_counterexample_is_confirmed_from_what_it_shows(rule: RuleDecl) -> None:
     found = refuted(rule)
-    assert repr(confirmed(found, rule, library())) == repr(found)  # as texts, since a NaN may be of another process
+    assert repr(confirmed(found, rule, library())) == repr(found)  # as text: a NaN may come from another process
     reals = real_names(rule, library())
     assert [given.name for given in found.inputs if given.name not in reals] == [one.name for one in rule.inputs]
     assert claim_of(with_reals(rule, library())[0]).holds(found.sizes) and all(
@@ -100,7 +100,7 @@ def test_sizes_of_a_smaller_sum_come_in_order_and_each_once() -> None:
 
 
 def test_values_are_those_of_the_inputs() -> None:
-    """Both sides computed here, from the JSON alone."""
+    """Both sides are computed here from the JSON alone."""
     (relu,) = (rule for rule in WRONG if rule.name == "relu_over_a_sum")
     told = json.loads(json.dumps(refuted(relu).to_json(), allow_nan=False))
     x, y = (np.array(given["values"]) for given in told["inputs"])
@@ -214,7 +214,7 @@ def test_numbers_are_short() -> None:
 
 
 def test_where_the_left_side_has_no_value_nothing_is_refuted() -> None:
-    """0 / 0 on the left: a value is claimed only where the left side has one. On the right it is missed."""
+    """0 / 0 on the left is allowed, as a rule claims only the left side's values. On the right it is refuted."""
     answer = prove_rule(rule_of("rule f(x: [m])\n  (x / x) * x => x\n"), library())
     assert not isinstance(answer, Refuted)
     assert isinstance(prove_rule(rule_of("rule f(x: [m])\n  x => (x / x) * x\n"), library()), Refuted)
@@ -232,7 +232,7 @@ def test_not_proved_where_sides_are_not_compared() -> None:
 
 
 def test_logs_of_zero_are_no_counterexample_where_an_operator_names_infinity() -> None:
-    """max(m) log(w[m]) + x against 1 + x less it: refuted at numbers where both sides have values."""
+    """A rule with max(m) log(w[m]) is refuted at inputs where both sides have finite values."""
     (rule,) = (rule for rule in WRONG if rule.name == "log_is_taken_away_from")
     found = refuted(rule)
     (weights,) = (given.values for given in found.inputs if given.name == "w")

@@ -1,4 +1,4 @@
-"""Rules whose conditions force large sizes: refuted and proved from some positions, within a bound on steps."""
+"""Rules whose conditions force large sizes: answered by evaluating some positions, within a bound on steps."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def rule_text(name: str, text: str) -> str:
 
 @pytest.mark.parametrize("name", FALSE)
 def test_a_wrong_rule_of_large_sizes_is_refuted(name: str) -> None:
-    """Within the steps of a rule; the counterexample is confirmed from what it shows, and is short as text."""
+    """The step limit is kept; the counterexample is confirmed from what it shows, and its text is short."""
     rule = rule_of(rule_text(name, FALSE[name]))
     with limited(3 * ALL_STEPS):
         answer = prove_rule(rule, library())
@@ -96,7 +96,7 @@ def test_a_true_rule_of_large_sizes_is_proved(name: str) -> None:
 
 
 def test_what_a_position_cannot_tell_is_not_proved() -> None:
-    """A mean over all elements of a large tensor, and a tensor over devices: no answer is made up."""
+    """A mean over all elements of a large tensor and a tensor over devices are answered with NotProved."""
     for text in (
         "(x: [n, c], t: int<c>[n])\n  where n >= 2000, c >= 2000\n  cross_entropy(x, t) => nll(x, t)",
         "(x: [m, n])\n  where m >= 1000, n >= 1000, m == p * e\n"

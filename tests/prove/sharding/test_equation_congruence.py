@@ -1,4 +1,4 @@
-"""Divisions by congruence: each is proved by normal forms too, or holds in numbers; what is none has an obstacle."""
+"""Shardings proved by congruence: normal forms or numbers agree, and equations that are no congruence are refused."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ CHUNK = [Shape(shape) for shape in ((2, 4, 3, 2, 2), (2, 4, 3, 2), (2,), (2, 4, 
 
 
 BY_CONGRUENCE_ALONE = {("window_attention", "t"), ("window_attention", "k")}
-"""Here normal forms do not know that no sum meets infinities of both signs."""
+"""Cases that normal forms do not prove: they do not know that no sum meets infinities of both signs."""
 
 
 @pytest.mark.parametrize("name", of_the_day(sorted(set(ALL) - SLOW_ADJOINTS), 20))
 def test_normal_forms_prove_what_congruence_does(name: str) -> None:
-    """Of an operator and its adjoints: by another method, which compares coefficients."""
+    """An operator and its adjoints are proved again by a second method, which compares coefficients."""
     forward = case(name)
     made = [] if forward.whole else [n for n, operand in enumerate(forward.inputs) if operand.integer_range is None]
     for instance in (forward, *(adjoint(forward, library(), position) for position in made)):
@@ -55,7 +55,7 @@ def test_normal_forms_prove_what_congruence_does(name: str) -> None:
 
 
 def test_the_batch_of_a_sum_with_a_function_of_a_statement_is_divided() -> None:
-    """State-space duality: exp of differences of a running sum stands in a sum of products."""
+    """State-space duality: a sum of products contains exp of differences of a running sum."""
     known = declare(DUALITY)
     forward = instantiate(known.operators["chunk"], CHUNK, {})
     for instance in (forward, *(adjoint(forward, known, position) for position in range(5))):
@@ -68,15 +68,15 @@ def test_the_batch_of_a_sum_with_a_function_of_a_statement_is_divided() -> None:
 
 
 def part(array: np.ndarray, operand: Operand, axis: str, device: int, devices: int) -> np.ndarray:
-    """The slice of an operand that a device has; all of one without the axis."""
+    """The slice of an operand on a device; the whole operand if it lacks the axis."""
     places = [place for place, dim in enumerate(operand.dims) if axis in dim]
     return np.split(array, devices, places[0])[device] if places else array
 
 
 def divided(instance: Instance, axis: str, shapes: list[Shape], given: list[np.ndarray]) -> None:
-    """Compares the operator on two slices with the whole one, in numbers.
+    """Compares the operator on two slices with the whole operator, numerically.
 
-    Results with the axis are put together; others are equal or, of a last sum over the axis, added up.
+    Results with the axis are concatenated. Other results are equal on both slices, or added if they sum over the axis.
     """
     known = declare(DUALITY + SEGMENTS)
     whole = evaluate(instance, given, known)
@@ -108,7 +108,7 @@ def test_slices_of_a_batch_give_slices_in_numbers(axis: str) -> None:
 
 @pytest.mark.parametrize("name", ["segment_softmax", "segment_max", "segment_mean", "cell_max", "segment_log_sum"])
 def test_heads_of_segments_are_divided(name: str) -> None:
-    """And entries, and segments, whose greatest devices compare: softmax over segments of any of these."""
+    """Entries and segments can be sharded too, with maxima compared across devices: segment softmax and variants."""
     known = declare(SEGMENTS)
     operator = known.operators[name]
     shapes = [
@@ -152,7 +152,7 @@ def test_what_is_no_congruence_has_an_obstacle(body: str, axis: str, obstacle: s
 
 
 def test_an_axis_with_a_condition_is_left_to_normal_forms() -> None:
-    """On a slice another size would follow from it."""
+    """On a slice the condition would imply a different size."""
     text = "op f(x: [a, b]) -> y: [a, c]\n  where c == b + 1\n  y[a, c] = exp(x[a, 0]) + c\n"
     instance = instantiate(declare(text).operators["f"], [Shape((4, 4))], {})
     assert "condition" in next(obstacles(instance, "b"))

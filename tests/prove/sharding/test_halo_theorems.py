@@ -1,4 +1,4 @@
-"""What a user's own op holds of a dimension: theorems where it is enough, none where it is not."""
+"""Slices of a dimension held under a user-defined parallel op: proved sufficient if they are, else not proved."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def conv(width: int, stride: int = 1, pad: int = 0, length: int = 24) -> Instanc
     ("width", "stride", "pad"), [(1, 1, 0), (3, 1, 1), (7, 1, 3), (2, 2, 0), (4, 2, 1), (3, 3, 0), (5, 2, 2), (3, 2, 1)]
 )
 def test_convolutions_divide_along_their_output(width: int, stride: int, pad: int) -> None:
-    """5 wide in steps of 2: (24 + 4 - 5) // 2 + 1 = 12 rounds down, and 2 * 12 is 24 all the same."""
+    """Width 5 and stride 2: (24 + 4 - 5) // 2 + 1 = 12 is rounded down, but 2 * 12 is still 24."""
     answer = holds(conv(width, stride, pad), "q")
     assert isinstance(answer, Proved), answer
     assert {met.name for met in answer.obligations} == {"in_bounds", "same_value"}
@@ -171,7 +171,7 @@ def test_the_major_axis_and_a_halo_are_no_such_thing() -> None:
 
 
 # ---------------------------------------------------------------------------------------------- laws
-# `p * e + 0` is a dimension in one piece: a position that reaches over the border of a slice is no pair (slice, place).
+# `p * e + 0` keeps the dimension as one factor: a position beyond the border of a slice is not a pair (slice, place).
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_laws_of_the_halo(text: str) -> None:
 
 @pytest.mark.parametrize("number", range(1, 8))
 def test_a_symbolic_attribute_of_a_parallel_op_is_no_number(number: int) -> None:
-    """Whatever number stands for `a` when shapes are checked, a law about that number is not one about all."""
+    """Shapes are checked with some number for `a`. A law that holds only for that number must not be proved."""
     text = (
         "rule law(x: [p * e + 0], y: [@p, e + a + b])\n"
         f"  halo[p; dim=0, before=a, after=b](x) + y => inner(halo[p; dim=0, before={number}, after=b + a](x); "

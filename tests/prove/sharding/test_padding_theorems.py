@@ -1,4 +1,4 @@
-"""Padding theorems: what padded operators of the examples claim is proved, and what is false is not."""
+"""Padding theorems: every claim about a padded operator of the examples is proved, and false claims are not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIBRARY = library_of(library_sources(()))
 
 
 def claim_of(name: str, *shapes: tuple[int, ...], axis: str, tails: tuple[float | None, ...]) -> PaddingClaim:
-    """The claim about an operator with one padded axis, with operands of these tails."""
+    """The claim about an operator with one padded axis whose operands have these values in the padding (tails)."""
     given = [Shape(shape[1:], -shape[0]) if shape[0] < 0 else Shape(shape) for shape in shapes]
     instance = instantiate(LIBRARY.operators[name], given, {})
     axes = {own: Axis(size) for own, size in instance.sizes.items()}
@@ -69,7 +69,7 @@ def test_what_an_operator_claims_is_proved(claim: PaddingClaim) -> None:
 
 
 def without_masks(claim: PaddingClaim) -> Iterator[tuple[str, PaddingClaim]]:
-    """The claims of operators that lack one of the masks, or divide by the padded size, by the changed equation."""
+    """Claims with one mask removed or one true size replaced by the padded size, with the changed equation's name."""
     padded = claim.padded
     for number, equation in enumerate(padded.equations):
         for term in walk(equation.value):
@@ -86,7 +86,7 @@ def without_masks(claim: PaddingClaim) -> Iterator[tuple[str, PaddingClaim]]:
 
 
 def _is_bound(size: Size, value: Expr) -> bool:
-    """Whether a size is that of a mask."""
+    """Whether a size occurs in the condition of a mask."""
     masks = [term.condition for term in walk(value) if isinstance(term, Select)]
     return any(size in walk(condition) for condition in masks)
 
@@ -109,7 +109,7 @@ def test_an_operator_without_a_mask_is_not_proved(name: str, needed: set[str]) -
 
 
 def test_what_has_no_value_at_zero_is_not_padded_with_zeros() -> None:
-    """A gradient of infinity times zero would come to the weights."""
+    """The weights would get a gradient of infinity times zero."""
     (zeros, copies) = (claim_of("reciprocal", (5, 6), axis="b1", tails=(number,)) for number in (0.0, None))
     assert isinstance(prove_padding(copies, LIBRARY), Proved)
     assert isinstance(prove_padding(zeros, LIBRARY), NotProved)
@@ -118,11 +118,11 @@ def test_what_has_no_value_at_zero_is_not_padded_with_zeros() -> None:
 @pytest.mark.parametrize(
     ("name", "tails"),
     [
-        ("a product of two zeros", {("x", "i", 0.0)}),  # a gradient comes to the tail of x, as the weight is not zero
+        ("a product of two zeros", {("x", "i", 0.0)}),  # the tail of x gets a gradient, as the weight is not zero
         ("a product of two zeros", set[tuple[str, str, float]]()),
         ("a lowered loss", {("x", "c", 0.0)}),  # exp(0) counts
         ("a lowered softmax", {("x", "c", 0.0), ("y", "c", 0.0)}),
-        ("a masked softmax", {("y", "c", 0.0)}),  # it is exp of what is there
+        ("a masked softmax", {("y", "c", 0.0)}),  # the tail is exp of the values there, not zero
     ],
     ids=lambda part: part if isinstance(part, str) else str(sorted(part)),
 )

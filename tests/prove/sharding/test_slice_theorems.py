@@ -1,4 +1,4 @@
-"""Every axis that an operator may be divided along is a theorem, forward and adjoint; others are none."""
+"""Every axis along which an operator may be sharded is proved, forward and adjoint; other axes are not."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def allowed(instance: Instance) -> list[str]:
 
 
 def moving(instance: Instance) -> Iterator[str]:
-    """Axes at which the tensors that have them are read bare, and another tensor at what they add to: a kernel's."""
+    """Axes such as a kernel's: their own tensors are read at exactly the axis, another tensor at a sum with it."""
     for axis in instance.axes:
         bare, beside = [], []
         for equation in instance.equations:
@@ -60,8 +60,8 @@ def test_every_axis_that_may_be_divided_is_proved(name: str) -> None:
     instance = case(name)
     answers = {axis: prove_configuration(instance, axis, library()) for axis in instance.axes}
     assert all(isinstance(answers[axis], Proved) for axis in allowed(instance)), answers
-    # What no operand has, or a kernel only, is computed from copies: a slice of it is provable also where it is not
-    # programmed.
+    # An axis that no operand or only a kernel has is computed from replicated operands: its slices are provable even if
+    # no such sharding is emitted.
     held = {axis for operand in instance.inputs for axis in operand.axes} - set(moving(instance))
     blocked = held & set(answers) - set(allowed(instance))
     assert all(isinstance(answers[axis], NotProved) for axis in blocked), answers
@@ -106,7 +106,7 @@ def test_an_axis_that_is_not_read_at_itself_is_not_proved(text: str, shapes: lis
 
 
 def test_the_degree_and_the_size_are_those_of_the_whole_axis() -> None:
-    """A mean over a divided axis divides by the global size, and a mask knows the global position."""
+    """A mean over a sharded axis divides by the global size, and a mask uses the global position."""
     for text in (
         "op f(x: [a]) -> y: []\n  y[] = sum(a) x[a] / |a|\n",
         "op f(x: [a, b]) -> y: [a, b]\n  y[a, b] = [b <= a] * x[a, b] + a\n",
@@ -129,7 +129,7 @@ def test_the_degree_and_the_size_are_those_of_the_whole_axis() -> None:
     ],
 )
 def test_integers_that_are_computed(body: str, axis: str, proved: bool) -> None:
-    """Results are compared as numbers, whatever they are made of."""
+    """Integer results are compared as numbers, however they are computed."""
     operator = declare(f"op f(i: int<v>[g, s]) -> p: int<n>[g, s]\n  where n == s * g + 2 * v\n  {body}\n").operators[
         "f"
     ]
@@ -177,7 +177,7 @@ def test_a_definition_is_written_out_where_it_is_needed() -> None:
     assert isinstance(prove_linearity(generalise(instance), (0,), found), Proved)
 
 
-# Each compares, or divides by, something that cancels in a normal form but has no value at some elements of `x`.
+# Each compares or divides by a term that cancels in a normal form but has no value at some elements of `x`.
 HIDDEN = {
     "a_comparison": "x[b..] + x[b..] * [log(x[b..]) - log(x[b..]) + 1 > 0]",
     "a_quotient": "x[b..] + x[b..] * [0 * (1 / x[b..]) + 1 > 0]",
@@ -188,7 +188,7 @@ HIDDEN = {
 
 
 def declared(text: str, operands: int) -> tuple[Library, Instance]:
-    """An operator of tensors of one shape, and the library it stands in."""
+    """The library of an operator, and the operator's instance with operands of one shape."""
     found = declare(text)
     (operator,) = found.operators.values()
     return found, instantiate(operator, [Shape((4,))] * operands, {})
@@ -196,12 +196,12 @@ def declared(text: str, operands: int) -> tuple[Library, Instance]:
 
 @pytest.mark.parametrize("name", HIDDEN)
 def test_what_cancels_does_not_make_a_comparison_linear(name: str) -> None:
-    """By the normal form alone each of these is `x` times a number; at x of both signs it is not additive."""
+    """By its normal form alone each is `x` times a number, but it is not additive for x of both signs."""
     text = f"op hidden(x: [b..], w: [b..]) -> y: [b..]\n  y[b..] = {HIDDEN[name]}\n"
     known, instance = declared(text, 2)
     assert isinstance(prove_linearity(generalise(instance), (0,), known), NotProved)
     assert isinstance(prove_configuration(instance, "b0", known), Proved)
-    # Of what hangs on another operand alone the operator stays linear in `x`.
+    # If the term depends only on another operand, the operator stays linear in `x`.
     other = HIDDEN[name].replace("(x[b..])", "(w[b..])").replace("/ x[b..]", "/ w[b..]")
     if "select(log" not in other:
         known, instance = declared(text.replace(HIDDEN[name], other), 2)
@@ -209,7 +209,7 @@ def test_what_cancels_does_not_make_a_comparison_linear(name: str) -> None:
 
 
 def test_a_device_must_have_a_value_wherever_the_operator_has() -> None:
-    """A term of `x` is 0 where `x` is not: 1 / x cancels, and with it the sum's value on that device."""
+    """A partial sum's `x` may be 0 on a device although `x` is not: 1 / x cancels, but has no value there."""
     text = "op quotient(x: [b..]) -> y: [b..]\n  y[b..] = x[b..] + (1 / x[b..] - 1 / x[b..])\n"
     known, instance = declared(text, 1)
     answer = prove_linearity(generalise(instance), (0,), known)
@@ -227,7 +227,7 @@ def test_a_device_must_have_a_value_wherever_the_operator_has() -> None:
     ],
 )
 def test_a_dimension_that_is_a_multiple_of_an_unknown_size(condition: str, body: str, axis: str, proved: bool) -> None:
-    """Its size is written as that multiple, as nothing says beforehand that it can be divided by two."""
+    """The size is written as a multiple of `h`, because nothing else implies that it is divisible by two."""
     operator = declare(f"op gated(x: [b, c]) -> y: [b, h]\n  where {condition}\n  {body}\n").operators["gated"]
     answer = prove_configuration(instantiate(operator, [Shape((6, 4))], {}), axis, library())
     assert isinstance(answer, Proved) == proved, answer

@@ -1,4 +1,4 @@
-"""Normal forms as they are printed: read back, they have the values of the rule's sides."""
+"""Printed normal forms: parsed back, they have the values of the rule's sides in the reference evaluation."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def has_its_values(rule: RuleDecl, derivation: Derivation, declared: Library) ->
     for sides, expected in zip(derivation.outputs, expectations, strict=True):
         there = ~np.isnan(expected)
         for side in sides:
-            # Random operators are elementwise: one number a position of the output, in row-major order.
+            # Random operators are elementwise: one random number per output position, in row-major order.
             drawn = uniform(np.arange(expected.size)).reshape(extents(side, derivation))
             found = table(tensor_lines(side, notation, "output"), {**factored, "uniform": drawn}, derivation.witness)
             np.testing.assert_allclose(found.reshape(expected.shape)[there], expected[there], rtol=1e-9, atol=1e-9)
@@ -81,7 +81,7 @@ def has_its_values(rule: RuleDecl, derivation: Derivation, declared: Library) ->
 def drawn_inputs(
     rule: RuleDecl, derivation: Derivation, declared: Library
 ) -> tuple[dict[str, Numbers], list[npt.NDArray[Any]]]:
-    """The first inputs at which every output on the left has a value somewhere, and these outputs."""
+    """The first drawn inputs at which every left output has a value somewhere, and these outputs."""
     for seed in range(3, 50):
         random = np.random.default_rng(seed)
         inputs = {name: numbers_of(tensor, derivation, random) for name, tensor in derivation.inputs.items()}
@@ -112,7 +112,7 @@ def extents(tensor: Tensor, derivation: Derivation) -> list[int]:
 def expected_values(
     rule: RuleDecl, derivation: Derivation, inputs: dict[str, Numbers], declared: Library
 ) -> list[npt.NDArray[Any]]:
-    """The left sides by the reference evaluation of the declarations, device axes in the order of the normal form."""
+    """The left outputs by the reference evaluation, with device axes in the order of the normal form."""
     claim, sizes = claim_of(rule), derivation.witness
     graph = Graph(rule, claim, declared, derivation.ranks, sizes, Arithmetic(claim.conditions))
     graph.sides()

@@ -1,4 +1,4 @@
-"""The axes that the views of a rule name: from shapes alone the same as from the sides as normal forms."""
+"""Axes named by a rule's views: derived from shapes alone, they equal the ones from the sides' normal forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the conditions of a rule say of its sizes."""
+"""Assumptions about sizes that follow from a rule's conditions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_size_that_a_degree_divides_has_the_degree_as_its_major_factor() -> No
 
 
 def test_a_size_with_a_remainder_is_that_more_than_a_multiple() -> None:
-    """Every such size, the remainder itself included, and no other."""
+    """The claim covers exactly these sizes, the remainder itself included."""
     claim = claim_of(rule_of("rule f(x: [m])\n  where m % 5 == 2\n  x => x\n"))
     (symbol,) = claim.names["m"][0].symbols()
     found = [claim.written({str(symbol): count})["m"] for count in range(1, 5)]
@@ -42,7 +42,7 @@ def test_a_rule_that_holds_for_every_size_is_proved_for_remainders(where: str) -
 
 @pytest.mark.parametrize(("where", "holds"), [("m % 2 == 1", True), ("m % 2 == 0", False), ("m % 4 == 3", True)])
 def test_a_remainder_decides(where: str, holds: bool) -> None:
-    """Windows of two leave the last of an odd size out."""
+    """Windows of size two leave out the last position of an odd size."""
     pool = "avg_pool2d({}; size=2, stride=2)"
     left, right = pool.format("slice(x; dim=2, start=0, stop=m - 1)"), pool.format("x")
     text = f"rule f(x: [n, c, m, 8])\n  where {where}, m >= 3\n  {left} => {right}\n"
@@ -67,7 +67,7 @@ def test_what_divides_a_divisor_divides() -> None:
 
 
 def test_two_divisors_are_not_their_product() -> None:
-    """4 and 6 divide 12, and 24 does not."""
+    """4 and 6 divide 12, but 24 does not."""
     text = "rule f(x: [m])\n  where m % p == 0, m % q == 0\n  {} => x\n"
     both = "combine[p; dim=0](combine[q; dim=0](partition[q; dim=0](partition[p; dim=0](x))))"
     assert not isinstance(answer(text.format(both)), Proved)
@@ -114,7 +114,7 @@ def test_quotients_rounded_down_are_sizes() -> None:
 
 
 def test_a_device_axis_of_several_factors_is_refused() -> None:
-    """But for a multiple, which is one factor of an undivided claim: there what is wrong is refuted."""
+    """Except for a multiple, which is a single factor where the claim is not divided: there a wrong rule is refuted."""
     product = "rule f(x: [@p, m])\n  where p == a * b\n  reduce[p](x) => reduce[p](x)\n"
     multiple = "rule f(x: [m])\n  where p % q == 0\n  reduce[p](replicate[p](x)) => x\n"
     for text in (product, multiple):
@@ -156,7 +156,7 @@ def test_which_names_are_attributes_only() -> None:
     ],
 )
 def test_a_dimension_given_by_a_name_is_not_proved_for_the_witness_alone(size: str, sides: str) -> None:
-    """Every witness of `a <= 2` has a = 2, and at a = 1 the two are other dimensions."""
+    """Every witness of `a <= 2` has a = 2, but at a = 1 the two dimensions differ."""
     text = f"rule f(x: [{size}])\n  where {{}}\n  {sides}\n"
     assert isinstance(answer(text.format("a <= 2")), Refuted)
     assert isinstance(answer(text.format("a == 2")), Proved)
@@ -168,7 +168,7 @@ def test_a_size_of_one_at_the_witness_does_not_broadcast_for_all_sizes() -> None
 
 
 def test_equal_products_of_four_names_have_all_their_solutions_and_no_others() -> None:
-    """Euler's four number theorem, by brute force: a b = c d exactly where the four are products of four numbers."""
+    """Euler's four number theorem, by brute force: a b = c d iff a, b, c, d are products of four numbers in pairs."""
     rule = rule_of("rule f(x: [a, b], y: [c, d])\n  where a * b == c * d\n  x, y => x, y\n")
     claim = claim_of(rule)
     assert claim.conditions == () and set(claim.names) == set("abcd")

@@ -1,4 +1,4 @@
-"""Rules of small files under a reading."""
+"""Reads and classifies small rule files under a reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counterexamples read back from the tables that an audit shows."""
+"""Parses counterexamples from the tables that an audit prints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Place = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Shown:
-    """What a table says: sizes, inputs by place, and where the values or the shapes of the two sides differ."""
+    """The contents of a table: sizes, inputs by place, and where the values or shapes of the two sides differ."""
 
     sizes: Mapping[str, int]
     inputs: Mapping[str, Mapping[Place, float]]
@@ -26,7 +26,7 @@ class Shown:
 
 
 def read_table(text: str) -> Shown:
-    """A table as `counterexample_table` prints it. Raises ValueError for one that leaves elements out."""
+    """Reads a table printed by `counterexample_table`. Raises ValueError if the table leaves out elements."""
     rows = dict(re.split(r" {2,}", line, maxsplit=1) for line in text.splitlines())
     sizes = {name: int(size) for name, size in re.findall(r"([\w.]+) = (\d+)", rows.pop("sizes"))}
     evaluation = rows.pop("mode", "") == "outside training"
@@ -41,7 +41,7 @@ def read_table(text: str) -> Shown:
 
 
 def _elements(text: str) -> Mapping[Place, float]:
-    """`[[1, 0]]` or `of shape [1, 2]: [0, 0] = 1, else 0`."""
+    """Parses the elements of `[[1, 0]]` or `of shape [1, 2]: [0, 0] = 1, else 0`."""
     if not text.startswith("of shape"):
         array = np.asarray(json.loads(text))
         return {place: float(array[place]) for place in product(*map(range, array.shape))}

@@ -1,4 +1,4 @@
-"""Statuses of rules, against an evaluator that shares nothing with the prover."""
+"""Classification of audited rules, against an evaluator that shares no code with the prover."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INSTANCES = 10
 
 
 def test_the_condition_of_grouped_convolutions_is_the_weakest() -> None:
-    """At every small shape that has a target the sides agree where outputs per group are equal, and nowhere else."""
+    """At every small shape with a target, the sides agree iff outputs per group are equal."""
     (found,) = classified(wire.grouped())
     assert found.status is Status.PROVED_WITH_CONDITIONS and found.conditions == ("p == p2",)
     assert "output[0, " in found.counterexample
@@ -61,7 +61,7 @@ def test_statuses_of_small_rules() -> None:
 
 
 def test_conditions_of_equal_shapes_are_conditions() -> None:
-    """A split in halves of unequal parts gives other shapes."""
+    """Splitting unequal parts into halves gives different shapes."""
     (found,) = classified(wire.split_of_product(), "split=halves")
     assert found.status is Status.PROVED_WITH_CONDITIONS and found.conditions == ("k3 == k2",)
     assert found.reason is not None and "shape" in found.reason
@@ -71,7 +71,7 @@ def test_conditions_of_equal_shapes_are_conditions() -> None:
 
 @pytest.mark.parametrize(("choice", "status"), [("replicate=tile", "proved"), ("replicate=repeat", "refuted")])
 def test_a_reading_decides(choice: str, status: str) -> None:
-    """The sum of halves of a tensor that stands there twice is twice the tensor; of pairs in a row it is not."""
+    """Adding the halves of a tensor tiled twice gives twice the tensor; with repeated elements it does not."""
     double = unity.rule(
         "double",
         [("OP_REPLICATE", [unity.X], unity.parallel(1)), ("OP_REDUCE", [(0, 0)], unity.parallel(1))],

@@ -1,4 +1,4 @@
-"""Which rules follow from a library."""
+"""Coverage: which rules follow from a library."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_operators_that_a_library_lacks_are_told() -> None:
 
 
 def test_operators_of_a_rule_that_is_not_read_as_terms_are_those_that_it_calls() -> None:
-    """Every call of a random operator draws numbers of its own: no term stands for it."""
+    """Every call of a random operator draws its own numbers, so it is not represented as a term."""
     text = "rule rare(x: [m, k])\n  dropout(tanh(x); p=0) => tanh(dropout(x; p=0))\n"
     rules = parse_rules(Source("random", text)).rules
     known = RuleLibrary.of(parse_rules(Source("known", KNOWN)).rules, library())

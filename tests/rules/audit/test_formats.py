@@ -1,4 +1,4 @@
-"""Readers of rule files. What is refused stands in tests/cases/cli_error/audit_*; here are the faults by place."""
+"""Readers of rule files and the places of faults. Messages are tested by tests/cases/cli_error/audit_*."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_missing_field_of_a_message_is_told(tmp_path: Path) -> None:
 
 
 def test_operators_may_stand_in_any_order(tmp_path: Path) -> None:
-    """The published files name operands before what is made of them; the format does not say so."""
+    """The published files list operands before their users, but the format does not require it."""
     rule = copy.deepcopy(unity.SUM_OF_REPLICAS)
     rule["dstOp"].reverse()
     rule["dstOp"][0]["input"][0]["opId"] = 1
@@ -135,7 +135,7 @@ def test_operators_may_stand_in_any_order(tmp_path: Path) -> None:
 
 
 def test_the_published_protobuf_is_what_another_decoder_read() -> None:
-    """Beside the file lies what an independent decoder made of it."""
+    """The output of an independent decoder is stored beside the file."""
     file, known = read_rule_file(published(TASO)), json.loads(published("taso_graph_subst.json").read_text())
     names = {"ewadd": "add", "ewmul": "mul"}
     keys = {"acti": "activation", "pad": "padding", "num_inputs": "inputs", "num_outputs": "outputs", "numdim": "rank"}

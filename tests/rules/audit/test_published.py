@@ -1,4 +1,4 @@
-"""The published files: a sample of their rules every day, and what docs/audit.md says of them."""
+"""The published rule files: a daily sample of their rules, and the claims of docs/audit.md about them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RESULTS = ROOT / "bench" / "results"
 UNSOUND = ("rule_99", "rule_100", "rule_130", "rule_131")
 INSTANCES = 8
 FILES = {"taso": "TASO", "unity": "Unity"}
-"""What the page calls the files of a format."""
+"""The name of each format's files on the page."""
 
 
 def test_the_page_is_what_the_results_say(golden: Callable[[Path, str], None]) -> None:
@@ -57,7 +57,7 @@ def test_true_rules_follow_from_shipped_ones() -> None:
 
 @pytest.mark.parametrize("format", FILES)
 def test_recorded_counterexamples_are_counterexamples(format: str) -> None:
-    """Each is run again by exact arithmetic, outside of the conditions under which the rule is proved."""
+    """Each is evaluated again in exact arithmetic, for the rule without the conditions that the audit found."""
     for reading, audit in load_audits(RESULTS)[FILES[format]].items():
         library = chosen_reading(FORMATS[format], [] if reading == USUAL else reading.split()).library()
         wrong = [rule for rule in audit["rules"] if rule["status"] in (Status.REFUTED, Status.PROVED_WITH_CONDITIONS)]
@@ -80,7 +80,7 @@ def test_recorded_counterexamples_are_counterexamples(format: str) -> None:
 
 @pytest.mark.parametrize(("name", "results"), [(TASO, "audit_taso"), (UNITY, "audit_unity")])
 def test_rules_of_the_day_are_answered_as_recorded(name: str, results: str) -> None:
-    """And what is proved of them is equal at random sizes, those of 1 and unequal parts among them."""
+    """Proved rules also have equal sides at random sizes, including sizes of 1 and unequal parts."""
     file = read_rule_file(published(name))
     recorded = json.loads((RESULTS / f"{results}.json").read_text())["seconds"][USUAL]["rules"]
     known = {rule["name"]: rule["status"] for rule in recorded}

@@ -1,4 +1,4 @@
-"""What rules of files become in our language."""
+"""Translation of the rules of audited files into `.rules` texts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_split_has_the_sizes_of_the_concat_that_it_undoes() -> None:
 
 
 def test_a_split_in_halves_is_half_of_what_it_splits() -> None:
-    """Then the parts are as long as the results that they replace where these are equally long."""
+    """The parts have the sizes of the results that they replace only if these are equal."""
     made = text(wire.split_of_product(), "split=halves")
     assert "where k2 + k3 == 2 * e, k3 == k2\n" in made
     assert "slice(y1; dim=1, start=0, stop=e), slice(y1; dim=1, start=e, stop=2 * e)" in made
@@ -67,7 +67,7 @@ def test_a_reading_says_what_a_reduction_adds(choices: tuple[str, ...], operator
 
 
 def test_ranks_come_from_what_reads_a_tensor() -> None:
-    """External -4 is a matrix where nothing says otherwise, and has the rank of the concat that reads it."""
+    """External tensor -4 is a matrix by default, but takes the rank of a concat that reads it."""
     relu = ("relu", [(0, 0)], {})
     images = wire.rule(
         [("concat", [(-4, 0), (-5, 0)], wire.concat(1, 4)), relu],

@@ -1,4 +1,4 @@
-"""Equations between sizes, against what they say of small numbers."""
+"""Equations between sizes, against their solutions in small numbers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def drawn(random: Random) -> Poly:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_substitutions_keep_exactly_the_solutions(seed: int) -> None:
-    """Values and open equations together have the solutions of what was stated, all of them."""
+    """Substitutions and open equations together have exactly the solutions of the stated equations."""
     random = Random(seed)
     sizes, _ = made()
     stated = [(drawn(random), drawn(random)) for _ in range(random.randint(1, 3))]
@@ -58,7 +58,7 @@ def test_substitutions_keep_exactly_the_solutions(seed: int) -> None:
 
 
 def test_two_equations_are_put_into_one_another() -> None:
-    """What concatenations in two orders say: the parts are equal one by one."""
+    """Concatenations in two orders imply that the parts are equal one by one."""
     sizes, (a, b, c, d) = made()
     sizes.equal(a + b, c + d)
     sizes.equal(a + d, c + b)

@@ -22,7 +22,7 @@ def operator(made: Op) -> dict[str, Any]:
 def rule(
     name: str, source: Sequence[Op], target: Sequence[Op], outputs: Sequence[tuple[int, int, int, int]]
 ) -> dict[str, Any]:
-    """`outputs` are (source operator, its result, target operator, its result)."""
+    """A rule in Unity's format. `outputs` are (source operator, its result, target operator, its result)."""
     keys = ("srcOpId", "srcTsId", "dstOpId", "dstTsId")
     return {
         "_t": "Rule",
@@ -65,14 +65,14 @@ SUM_OF_LINEARS = rule(
     [("OP_CONCAT", [X, Y], joined(0)), ("OP_REDUCE", [(0, 0)], parallel(0)), ("OP_LINEAR", [(1, 0), V], LINEAR)],
     [(2, 0, 2, 0)],
 )
-"""True where both have as many replicas."""
+"""True if both operands have equally many replicas."""
 HALVES_OF_JOINED = rule(
     "halves_of_joined",
     [("OP_REDUCE", [X], parallel(2)), ("OP_REDUCE", [Y], parallel(2)), ("OP_CONCAT", [(0, 0), (1, 0)], joined(2))],
     [("OP_CONCAT", [X, Y], joined(2)), ("OP_REDUCE", [(0, 0)], parallel(2))],
     [(2, 0, 1, 0)],
 )
-"""False: the halves of what is joined are other ones."""
+"""False: the halves of the concatenated tensor are not the halves of its parts."""
 UNBOUND = rule(
     "unbound",
     [("OP_LINEAR", [X, V], LINEAR)],

@@ -1,4 +1,4 @@
-"""Writes TASO's format byte by byte, after the description of the protobuf encoding: shares nothing with the reader."""
+"""Writes TASO's format byte by byte from the protobuf encoding's description. It shares no code with the reader."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 TYPES = {"conv2d": 3, "dropout": 4, "relu": 8, "concat": 12, "split": 13, "add": 16, "mul": 17, "matmul": 18}
 CONV = {4: 3, 5: 3, 6: 1, 7: 1, 8: 0, 9: 0}
-"""Parameters of a convolution of 3 by 3 at stride 1, padding `same`, without activation."""
+"""Parameters of a 3 x 3 convolution with stride 1, padding `same` and no activation."""
 
 Op = tuple[str | int, Sequence[tuple[int, int]], Mapping[int, int]]
 
 
 def varint(value: int) -> bytes:
-    """Seven bits a byte, the low ones first; negative numbers as 64 bits in two's complement."""
+    """A protobuf varint: seven bits per byte, low bits first; negative numbers as 64-bit two's complement."""
     value &= (1 << 64) - 1
     found = bytearray()
     while value >= 0x80:
@@ -37,7 +37,7 @@ def operator(made: Op) -> bytes:
 
 
 def rule(source: Sequence[Op], target: Sequence[Op], outputs: Sequence[tuple[int, int, int, int]]) -> bytes:
-    """`outputs` are (source operator, its result, target operator, its result)."""
+    """A rule in TASO's format. `outputs` are (source operator, its result, target operator, its result)."""
     body = b"".join(message(1, operator(made)) for made in source)
     body += b"".join(message(2, operator(made)) for made in target)
     for first, result, second, other in outputs:
@@ -50,7 +50,7 @@ def concat(axis: int, rank: int) -> dict[int, int]:
 
 
 def grouped() -> bytes:
-    """Two convolutions side by side become one of the concatenated tensors: true of equal outputs per group."""
+    """Two concatenated convolutions become one of the concatenated tensors: true for equal outputs per group."""
     return rule(
         [
             ("conv2d", [(-7, 0), (-10, 0)], CONV),
@@ -75,7 +75,7 @@ def associative() -> bytes:
 
 
 def split_of_product() -> bytes:
-    """Two products with one left factor are the parts of one product."""
+    """Two matmuls with the same left factor are the parts of one matmul."""
     return rule(
         [("matmul", [(-1, 0), (-4, 0)], {9: 0}), ("matmul", [(-1, 0), (-5, 0)], {9: 0})],
         [
@@ -88,7 +88,7 @@ def split_of_product() -> bytes:
 
 
 def moves_relu() -> bytes:
-    """False: the activation is of the product, not of a factor."""
+    """False: the activation applies to the product, not to a factor."""
     return rule(
         [("matmul", [(-1, 0), (-4, 0)], {9: 2})],
         [("relu", [(-1, 0)], {}), ("matmul", [(0, 0), (-4, 0)], {9: 0})],

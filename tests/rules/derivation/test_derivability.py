@@ -1,4 +1,4 @@
-"""Derivability against a brute-force closure of words, and what must not be derived."""
+"""Derivability against a brute-force closure of words, and rules that must not be derived."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rule(text: str) -> RuleDecl:
 
 
 def proved_rules(text: str) -> Derivability:
-    """These rules, all of which are proved here."""
+    """A `Derivability` with these rules, each of which is proved here."""
     found = Derivability(library(), COMMUTATIVE)
     for one in rules(text):
         assert isinstance(prove_rule(one, library()), Proved), one.name
@@ -42,11 +42,11 @@ def proved_rules(text: str) -> Derivability:
 
 
 WORDS = {"rr": "r", "nn": "", "tt": "", "tr": "rt", "tn": "nt"}
-"""Laws of words of relu, neg and transposition, the outermost first."""
+"""Laws between words. A word lists relu, neg and transposition by their first letters, the outermost first."""
 
 
 def term(word: str) -> str:
-    """relu, neg and transposition of x, as the word says."""
+    """The expression that applies the operators of a word to x."""
     if not word:
         return "x"
     inner = term(word[1:])
@@ -58,7 +58,7 @@ def law(left: str, right: str) -> str:
 
 
 def closure(word: str, longest: int) -> set[str]:
-    """Every word that laws make of a word without inventing letters in front of nothing, up to a length."""
+    """Every word up to a length that the laws reach from a word. The empty side of a law is never expanded."""
     found, pending = {word}, [word]
     while pending:
         one = pending.pop()
@@ -212,13 +212,13 @@ def laws(*, joint: bool = False) -> Derivability:
         ),
         ("x: [n, c, h + 2, 4]", "relu(max_pool2d(x; size=3, stride=1)) => max_pool2d(relu(x); size=3, stride=1)", True),
         ("x: [n, c, 5, 4]", "relu(max_pool2d(x; size=3, stride=2)) => max_pool2d(relu(x); size=3, stride=2)", False),
-        # What has no value at some places may be replaced at the root, and only from left to right.
+        # A term without a value at some places may be replaced at the root only, and only from left to right.
         ("x: [b..]", "exp(log(x)) => x", True),
         ("x: [b..]", "x => exp(log(x))", False),
         ("x: [b..]", "exp(log(relu(x))) => relu(x)", True),
         ("x: [b..]", "relu(exp(log(x))) => relu(x)", False),
         ("x: [b..]", "relu(x) => relu(exp(log(x)))", False),
-        # Nor is what is proved of finite elements taken for true of others.
+        # A rule proved for finite elements is not used on possibly infinite ones.
         ("x: [s, s]", "0 * causal_mask(x) => causal_mask(0 * x)", False),
         ("x: [s, s]", "relu(0 * causal_mask(x)) => 0 * relu(causal_mask(x))", False),
         ("x: [s, s]", "relu(0 * softmax(x)) => 0 * relu(softmax(x))", True),
@@ -264,7 +264,7 @@ rule taken_apart(x: [b, i], w: [o, i], v: [p, i])
 
 
 def test_what_brings_products_together_needs_a_rule_that_does() -> None:
-    """What takes them apart does not introduce the other product."""
+    """A rule that splits one product does not introduce the other product."""
     assert laws().derive(rule(MERGED)) is None
     assert laws().derive(rule(TAKEN_APART)) is not None
     assert laws(joint=True).derive(rule(MERGED)) is not None
@@ -305,7 +305,7 @@ def test_which_operators_commute_is_proved() -> None:
 
 
 def test_what_has_a_root_of_a_sum_of_squares_may_stand_for_an_input() -> None:
-    """As layer_norm may where eps > 0; where eps == 0 it has no value at a row of equal elements."""
+    """layer_norm may if eps > 0; with eps == 0 it has no value at a row of equal elements."""
     known = proved_rules("rule add_twice(x: [b..])\n  relu(x + x) => relu(x) + relu(x)\n")
     inner = {
         "layer_norm(x, g, h)": True,

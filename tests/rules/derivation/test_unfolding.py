@@ -1,4 +1,4 @@
-"""Operators that are defined by others are unfolded; what is no definition is refused."""
+"""Unfolding of operators that are defined by others; a rule that is not a definition is refused."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SWAPPED = "concat(slice(x; dim=0, start=1, stop={}), slice(x; dim=0, start=0, st
             "linear_bias(x + y, w, c) => linear(x, w) + linear(y, w) + c",
             ["linear_adds"],
         ),
-        # The definition is of two rows alone.
+        # The definition applies to two rows only.
         ("x: [2, b]", f"flip(x; dim=0) => {SWAPPED.format(2)}", []),
         ("x: [3, b]", f"flip(x; dim=0) => {SWAPPED.format(3)}", None),
         ("x: [2, 2]", f"flip(x; dim=1) => {SWAPPED.format(2)}", None),

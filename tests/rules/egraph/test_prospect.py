@@ -1,4 +1,4 @@
-"""What a graph must have for a rule to fit: every graph that has a left side has it, and others may lack it."""
+"""The necessary condition for a rule to match a graph: every graph with a match meets it, and some others do not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def skeletons(model: Model) -> list[Skeleton]:
 def test_a_model_that_a_rule_fits_has_what_its_left_side_needs(found: Substitution) -> None:
     try:
         model = model_of(found, dict.fromkeys(found.groups, 1), 0)
-    except InputError as error:  # of steps no weight has a gradient: there is no such model
+    except InputError as error:  # step functions give no weight a gradient, so the model is refused
         assert error.diagnostic.code == "E224" and "steps" in found.rule.name
         return
     needed = left_skeleton(found.rule, found.library)
@@ -36,7 +36,7 @@ def test_a_model_that_a_rule_fits_has_what_its_left_side_needs(found: Substituti
 
 
 def test_no_law_that_fits_a_model_is_left_out() -> None:
-    """Of all pairs of a law and a model that is another one's left side."""
+    """Tries every law on every model made of a law's left side."""
     laws = [found for text in LAWS if isinstance(found := substitution_of(rule_of(text), library()), Substitution)]
     left_out = 0
     for other in laws:
@@ -53,7 +53,7 @@ def test_no_law_that_fits_a_model_is_left_out() -> None:
     [
         ("rule r(x: [b..])\n  relu(tanh(x)) => tanh(x)", {"relu", "tanh"}, {("relu", "tanh")}),
         ("rule r(x: [b..])\n  n = tanh(x)\n  relu(n), n + n => n, n", {"relu", "tanh", "add"}, None),
-        # A view that an operator may have at its call need not be an operator of its own.
+        # A view that an operator can take in its call need not be a separate operator.
         ("rule r(x: [m, n])\n  relu(x[m, n] -> [n, m]) => x", {"relu"}, set()),
         ("rule r(x: [m, n])\n  relu(x)[m, n] -> [n, m] => x", {"relu", "rearrange"}, {("rearrange", "relu")}),
     ],
@@ -77,7 +77,7 @@ def test_what_leaves_a_value_as_it_is_joins_its_neighbours() -> None:
 
 
 def test_a_value_is_not_made_of_itself() -> None:
-    """`relu(x) => relu(relu(x))` says nothing that an extraction could use: its operator reads what it makes."""
+    """`relu(x) => relu(relu(x))` is useless to an extraction: the operator would read its own result."""
     model = build(
         """model m[n = 1]
   input x: f32[4, 4]

@@ -1,4 +1,4 @@
-"""Saturated e-graphs: what they hold, what is merged, and where they end."""
+"""Saturated e-graphs: their contents, merged operators, and limits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def saturated(model: Model, *names: str) -> Saturated:
 
 
 def merged(egraph: EqualityGraph) -> Counter[int]:
-    """How many linear maps read so many columns of joined weights."""
+    """How many `linear` operators have joined weights of so many siblings (4 columns each)."""
     made = [enode.node for enode in egraph.enodes if enode.applied and enode.node.instance.name == "linear"]
     return Counter(node.results[0].shape[1] // 4 for node in made)
 

@@ -1,4 +1,4 @@
-"""Signatures at operands: many at once have the values that the reference evaluation gives for each."""
+"""Signatures applied to batches of operands: the values equal the reference evaluation of each operand alone."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_many_operands_at_once_have_the_values_of_each_alone(text: str) -> None:
     ["(x: [n, i, k + 2 * o, w], k: [c, i, h + k, s]) x, k", "(x: [n, i, r + 2 * h, w], k: [c, i, h + r, s]) x, k"],
 )
 def test_sizes_have_letters_of_their_own(given: str) -> None:
-    """The letters of a signature are bound to sizes in which any letters stand, its own among them."""
+    """A signature's letters are bound to sizes that may contain any letters, even equally named ones."""
     signature = read_signature("(x: [n, i, h + r - 1, w + s - 1], k: [o, i, r, s]) conv2d(x, k)", LIBRARY)
     operands = read_signature(given.replace(" x, k", " conv2d(x, k)"), LIBRARY).operands
     sizes = {"n": 2, "i": 3, "h": 2, "r": 3, "w": 7, "s": 2, "o": 3, "c": 2, "k": 4}

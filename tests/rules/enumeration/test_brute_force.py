@@ -1,4 +1,4 @@
-"""The enumeration against brute force over all graphs of a small table: functions written by hand, exact numbers."""
+"""The enumeration against brute force over all graphs of a small table: handwritten functions on exact integers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def value(graph: Graph, inputs: dict[str, Array]) -> Array:
 
 
 def all_graphs(inputs: dict[str, Array]) -> dict[Graph, Array]:
-    """Every graph of at most two operators, shared ones counted once, with its values."""
+    """Every graph of at most two operators (a shared operator counts once) with its values."""
     made: dict[Graph, Array] = {(name,): array for name, array in inputs.items()}
     for _ in range(OPERATORS):
         for name, function in FUNCTIONS.items():
@@ -117,7 +117,7 @@ def filled(pattern: Graph, bound: dict[str, Graph]) -> Graph:
 
 
 def classes_by_rules(graphs: dict[Graph, Array], rules: list[tuple[Graph, Graph]]) -> dict[Graph, Graph]:
-    """For each graph the first of those that the rules, used anywhere inside, make equal to it."""
+    """The representative of every graph's equivalence class under the rules, which are applied at any subgraph."""
     first = {graph: graph for graph in graphs}
 
     def find(graph: Graph) -> Graph:
@@ -160,7 +160,7 @@ def typings() -> Iterator[tuple[tuple[int, int], ...]]:
 
 
 def draw(shapes: tuple[tuple[int, int], ...], random: np.random.Generator) -> dict[str, Array]:
-    """Whole numbers, twenty draws of each input."""
+    """Random integers, twenty draws for every input."""
     return {name: random.integers(-99, 100, (20, *shape)) for name, shape in zip("xyz", shapes, strict=False)}
 
 
@@ -197,7 +197,7 @@ def test_every_candidate_holds_at_sizes_of_its_own() -> None:
 
 
 def size(expr: Expr, sizes: dict[str, int]) -> int:
-    """A size at numbers, another one for every letter."""
+    """The numeric value of a size. Every new letter gets a different number."""
     match expr:
         case Name(name):
             return sizes.setdefault(name, 2 + len(sizes))

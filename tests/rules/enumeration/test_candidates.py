@@ -1,4 +1,4 @@
-"""Candidates of contexts: laws that are found, and that nothing depends on the run."""
+"""Candidates of contexts: expected laws are found, and results do not depend on the run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def found_in(table: str) -> list[RuleDecl]:
 
 
 def same(rule: RuleDecl, text: str) -> bool:
-    """Whether a rule is what the text says, names of the rule aside."""
+    """Whether a rule has the inputs and sides of the rule in the text, whatever its name."""
     (read,) = parse_rules(Source("rule", text)).rules
     return all(canonical_text(getattr(rule, part)) == canonical_text(getattr(read, part)) for part in PARTS)
 
@@ -84,7 +84,7 @@ signatures = [
 
 
 def test_two_products_of_one_tensor_are_the_parts_of_one_product() -> None:
-    """A rule of two outputs, which no two rules of one output make: a part of the product reads both weights."""
+    """A rule of two outputs that is not two rules of one output: every part of the product reads both weights."""
     asked = [context for context in contexts_of(CONCATENATED) if len(context.inputs) == 3]
     rules = [rule for context in asked for rule in candidates(context, LIBRARY).candidates if len(rule.left) == 2]
     wanted = """rule merged(x: [m, n], y: [k, n], z: [h, n])
@@ -98,7 +98,7 @@ def test_two_products_of_one_tensor_are_the_parts_of_one_product() -> None:
 
 
 def test_strided_convolutions_of_one_size_are_compared() -> None:
-    """Their windows read `2 * h + r - 2`, which is of one size for both where h and r are."""
+    """Their windows read `2 * h + r - 2` positions, which is equal for both if h and r are."""
     text = """rule a(x: [m, n, 2 * h + k - 2, i + 2 * j - 2], y: [l, n, k, i], z: [l, n, k, i])
       conv2d(x, y + z; stride=2) => conv2d(x, y; stride=2) + conv2d(x, z; stride=2)
     """
@@ -116,7 +116,7 @@ signatures = [
 
 
 def test_a_merged_dimension_is_split_where_the_other_side_splits_a_part_of_it() -> None:
-    """Of `x[m, n, i] -> [m, (n i)]` only the other side says that i is a product."""
+    """In `x[m, n, i] -> [m, (n i)]` i is a product, but only the other side shows it."""
     text = """rule a(x: [m, n, k * h])
       ((x[m, n, i0] -> [m, (n i0)])[m, (i0 h)] -> [m, i0, h])[m, i0, h] -> [(m i0), h]
       => ((x[m, n, i0] -> [(m n), i0])[i0, (k h)] -> [i0, k, h])[i0, k, h] -> [(i0 k), h]
@@ -136,7 +136,7 @@ signatures = [
 
 
 def test_what_a_row_of_a_table_commutes_with_is_no_instance_of_a_law_of_other_rows() -> None:
-    """Few small integers are equal by chance: the law that reads other ids on one side does not hold."""
+    """Ids that are equal by chance must not suggest the more general law that reads other ids on one side."""
     table = """
 [rows]
 operators = 2

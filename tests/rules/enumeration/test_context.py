@@ -1,4 +1,4 @@
-"""Contexts: what operands graphs have, whatever their letters are called and in whatever order they are met."""
+"""Contexts: the operands of graphs, independent of the names of letters and of the order of operands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def contexts_of(text: str) -> tuple[Context, ...]:
 
 
 def test_operands_decide_where_their_dimensions_are_taken_apart() -> None:
-    """Groups of channels that are concatenated and split: `2 * i` meets `a + b`, and neither is a part of the other."""
+    """Channel groups are concatenated and split: `2 * i` is unified with `a + b`, and neither is part of the other."""
     found = contexts_of(GROUPED)
     assert any("2*" in context.text for context in found)
     for context in found:
@@ -44,7 +44,7 @@ def test_operands_decide_where_their_dimensions_are_taken_apart() -> None:
 
 
 def test_a_context_is_found_under_one_name_and_in_one_order() -> None:
-    """Two contexts that differ in names of letters and in the order of their operands are one."""
+    """Two contexts that differ only in the names of letters and the order of operands are the same."""
     table = load_table(folder("rules") / "signatures.toml")
     themes = [theme for theme in table.themes if theme.name in ("blocks", "views", "images")]
     found = [context for theme in themes for context in theme_contexts(replace(theme, operators=2), LIBRARY, table)]
@@ -61,7 +61,7 @@ def test_a_context_is_found_under_one_name_and_in_one_order() -> None:
 
 
 def test_degrees_keep_their_names() -> None:
-    """A dimension that devices divide is a multiple of their number, and no product of any sizes."""
+    """A dimension that is divided over devices is a multiple of their number, not a product of arbitrary sizes."""
     table = load_table(folder("rules") / "signatures.toml")
     (theme,) = (theme for theme in table.themes if theme.name == "devices")
     texts = {context.text for context in theme_contexts(replace(theme, operators=2), LIBRARY, table)}

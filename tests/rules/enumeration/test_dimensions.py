@@ -1,4 +1,4 @@
-"""Unification of symbolic sizes, against the solutions of the same equations in small whole numbers."""
+"""Unification of symbolic sizes, against the solutions of the same equations in small integers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def pairs_of(texts: Sequence[tuple[str, str]]) -> Pairs:
     ],
 )
 def test_equal_sizes(texts: list[tuple[str, str]], same: list[tuple[str, str]]) -> None:
-    """Some of the solutions, and the only one if they are linear equations, makes these sizes the same."""
+    """At least one solution makes the sizes `same` equal, and every solution solves the given equations."""
     found = solutions(pairs_of(texts))
     assert any(
         all(dim(left).replaced(values).total == dim(right).replaced(values).total for left, right in same)
@@ -74,7 +74,7 @@ def test_sizes_that_are_never_equal(texts: list[tuple[str, str]]) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_linear_equation_has_all_its_solutions_in_whole_numbers(seed: int) -> None:
-    """Two sizes without structure are one, by way of a letter: windows at a stride, multiples, letters."""
+    """Two unstructured sizes are equated through a letter: strided windows, multiples, letters."""
     draw = random.Random(seed)
     shapes = ("{0}", "{0} + 1", "2 * {0}", "{0} + {1} - 1", "2 * {0} + {1} - 2")
     left, right = (draw.choice(shapes).format(*draw.sample("abrs", 2)) for _ in range(2))
@@ -90,8 +90,10 @@ def test_a_linear_equation_has_all_its_solutions_in_whole_numbers(seed: int) -> 
 
 
 def test_no_letter_stands_for_itself_and_parts_are_replaced_with_the_whole() -> None:
-    """A sum that meets a whole it is not made of keeps a place at which it is taken apart, and that place is a size of
-    the letters that are left."""
+    """A sum `a + b` unified with a size of other letters keeps its cut, the position after `a`.
+
+    The cut is expressed in the letters that remain.
+    """
     (values,) = solutions(pairs_of([("a + b", "h + r - 1"), ("n", "a + b"), ("m", "n"), ("r", "s")]))
     left = {name for own in values.values() for size in (own.total, *own.inner) for name in letters_of(size)}
     assert left.isdisjoint(values)
@@ -108,7 +110,7 @@ def test_a_whole_of_one_letter_keeps_its_parts() -> None:
 
 
 def test_a_product_is_taken_apart_where_a_later_pair_says_so() -> None:
-    """`n * i` is split into `a * h` at n, or inside of i where another pair makes that a product."""
+    """`n * i` is split into `a * h` after n, or inside i if another pair makes i a product."""
     pairs = pairs_of([("n * i", "a * h"), ("i", "k * j")])
     for ordered in (pairs, pairs[::-1]):
         places = [

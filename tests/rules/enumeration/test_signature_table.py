@@ -1,4 +1,4 @@
-"""Signature tables: what they say, and what is wrong with them."""
+"""Signature tables: their contents, and diagnostics for faulty ones."""
 
 from __future__ import annotations
 

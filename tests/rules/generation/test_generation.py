@@ -1,4 +1,4 @@
-"""From candidates to a library: what is kept follows from nothing else there, and what is left out follows from it."""
+"""From candidates to a library: no kept rule follows from the other kept ones, and every omitted rule does."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_wrong_candidate_is_kept_under_the_condition_that_is_found() -> None:
     ],
 )  # fmt: skip
 def test_a_rule_with_windows_is_kept_where_they_fit(inputs: str, law: str, conditions: list[str]) -> None:
-    """Without its conditions it is not proved, as some of its tensors have no elements."""
+    """Without its conditions the rule is not proved, because some tensors may be empty."""
     found = examine(rule(f"rule a({inputs})\n  {law}\n"), library())
     assert found.rule is not None and list(map(condition_text, found.rule.conditions)) == conditions
     assert found.status == ("proved_with_conditions" if conditions else "proved")
@@ -234,7 +234,7 @@ def test_no_rule_of_a_library_is_derived_from_the_others_and_all_are_proved(tmp_
 
 
 def test_certificates_are_of_proofs_of_the_text_where_it_names_what_its_sides_share() -> None:
-    """A convolution leaves a division of its groups among the obligations, in the order in which calls are met."""
+    """A convolution adds the divisibility by its groups to the obligations, in the order in which calls are visited."""
     joined = """\
 rule joined(x: [m, n, k, h], y: [i, n, j, l], z: [o, n, j, l]) where k >= j, h >= l
   r1 = conv2d(x, concat(y, z; dim=0))
@@ -249,7 +249,7 @@ rule joined(x: [m, n, k, h], y: [i, n, j, l], z: [o, n, j, l]) where k >= j, h >
 
 
 def test_interrupted_generation_goes_on_and_ends_as_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second run proves nothing again; two processes, and a folder, make no difference."""
+    """A second run proves nothing again. The number of processes and the cache folder do not change the result."""
     table, whole = read_table(Source("table", TABLE)), generated()
 
     class Stop(Exception):

@@ -1,4 +1,4 @@
-"""The signature table of an operator, from its declaration."""
+"""The signature table that is derived from an operator's declaration."""
 
 from __future__ import annotations
 

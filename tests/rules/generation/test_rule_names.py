@@ -1,4 +1,4 @@
-"""Names of rules: what they tell, and that no two rules have one."""
+"""Names of rules: they describe the law, and no two rules share one."""
 
 from __future__ import annotations
 

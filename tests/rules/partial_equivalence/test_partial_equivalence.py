@@ -1,4 +1,4 @@
-"""Boxes against PyTorch, corrections against the prover."""
+"""Partial equivalences: boxes of agreement against PyTorch, corrections against the prover."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def made(name: str) -> Corrected:
 
 
 def bounds(box: Agreement) -> list[tuple[int, int]]:
-    """The box at `SIZES`."""
+    """The bounds of the box at `SIZES`."""
     return [(valued(part.start, SIZES), valued(part.stop, SIZES)) for part in box.intervals]
 
 
@@ -105,7 +105,7 @@ def test_the_box_is_where_both_forms_agree_in_pytorch(name: str) -> None:
         assert [size for _, size in zip(box_at, left.shape, strict=True)] == list(left.shape)
         assert equal[tuple(slice(*part) for part in box_at)].all()
         for dim, (start, stop) in enumerate(box_at):
-            # Next to it on either side they differ somewhere: no box that contains this one will do.
+            # The forms differ just outside the box on either side, so no larger box is valid.
             beside = [place for place in (start - 1, stop) if 0 <= place < left.shape[dim]]
             for place in beside:
                 slab = [slice(*part) for part in box_at]
@@ -153,7 +153,7 @@ def test_forms_that_agree_nowhere_are_told() -> None:
 
 
 def test_a_part_of_an_operator_after_another_is_taken_of_both() -> None:
-    """The border of relu of a convolution is relu of the convolution's border."""
+    """The border of relu(convolution) is relu of the convolution's border."""
     candidate = CANDIDATES["conv2d_batch_to_height"]
     both = [replace(candidate, left=(f"relu({left})",)) for left in candidate.left]
     (form,) = (replace(entry, name="relu_of_conv2d", right=(f"relu({candidate.right[0]})",)) for entry in both)
