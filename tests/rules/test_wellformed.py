@@ -1,4 +1,4 @@
-"""Every file of cases/rule_error is refused with the message in the file beside it; well-formed rules are not."""
+"""Every file of cases/rule_error is refused with the message in the file of its name; well-formed rules pass."""
 
 from __future__ import annotations
 

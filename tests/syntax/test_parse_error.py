@@ -1,4 +1,4 @@
-"""Every file of cases/parse_error is refused, with the message in the file beside it."""
+"""Every file of cases/parse_error is refused, with the message in the file of its name."""
 
 from __future__ import annotations
 

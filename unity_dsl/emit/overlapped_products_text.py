@@ -76,7 +76,7 @@ def add_deferred(text: ForwardText, defer: Defer) -> None:
     """Reads the weight of a product whose gradient is deferred, to overlap with the exchange of another gradient."""
     read, found = text.variable(defer.reads), defer.product
     name = text.names.fresh(f"{defer.reads.value.name}_deferred")
-    words = f"its gradient is deferred, overlapped with the exchange of that of {defer.travelling.name}"
+    words = f"its gradient is deferred, overlapped with the exchange of the gradient of {defer.travelling.name}"
     padded = None if defer.in_blocks else text.padded_columns(found.step)
     text.module.lines += statement(f"{name} = parallel.defer_wgrad({_factor(found, read, padded)})", words)
     text.deferred[defer] = name

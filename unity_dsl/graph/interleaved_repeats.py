@@ -45,10 +45,10 @@ def side_by_side(plan: Plan, interleaved: Interleaved) -> Plan:
     """
     graph, plain = plan.graph, {step.segment.name: step.segment.count for step in _plain_repeats(plan)}
     if any(len({plain.get(name, 0) for name in names}) != 1 or names[0] not in plain for names in interleaved):
-        raise ValueError("repeats that run in turns have one number of iterations each, and nothing but operators")
+        raise ValueError("interleaved repeats have one number of iterations each, and nothing but operators")
     order = _order(graph.graph, interleaved)
     if order is None:
-        raise ValueError("repeats that run in turns need each other")
+        raise ValueError("interleaved repeats need each other")
     steps = graph.graph.steps
     ordered = replace(graph.graph, steps=tuple(steps[number] for number in order))
     graph = replace(graph, graph=ordered, steps=tuple(graph.steps[number] for number in order))

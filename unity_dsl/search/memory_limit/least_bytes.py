@@ -1,4 +1,4 @@
-"""A lower bound on what a device holds in a training step of a model, in whatever layouts, before any search.
+"""A lower bound on the peak memory of a device in a training step of a model, in whatever layouts, before any search.
 
 Bytes are counted at one moment: as the operator runs that holds the most besides, or as its gradient does. They are the
 weights with what training keeps of them, cut as finely as any mesh cuts them; what operators before it keep for the

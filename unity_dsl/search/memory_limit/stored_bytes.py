@@ -1,4 +1,4 @@
-"""A lower bound on what a device holds of the weights, with their gradients and moments, however they are divided.
+"""A lower bound on the memory of a device for the weights, with their gradients and moments, however they are divided.
 
 A dimension is cut by whole mesh axes whose sizes, multiplied, divide it. For example, 8192 rows are cut into 16 parts
 at most on 10,000 devices, on any mesh. A mesh on which this bound exceeds the memory of a device need not be searched.
