@@ -89,6 +89,8 @@ LONGEST = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--update-golden") and config.getoption("numprocesses", None):
+        raise pytest.UsageError("--update-golden takes one process: several would overwrite a file of digests")
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword:
         os.environ[SHORT] = "1"  # which workers see
     config.addinivalue_line("markers", "a_day(count): so many of the cases of a test are run, others every day")

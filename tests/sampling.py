@@ -7,6 +7,7 @@ test-everything`.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from datetime import date
 from random import Random
@@ -16,7 +17,8 @@ from zlib import crc32
 Case = TypeVar("Case")
 
 SAMPLE = int(os.environ.get("UNITY_SAMPLE", date.today().toordinal()))
-EVERYTHING = os.environ.get("UNITY_EVERYTHING", "0") != "0"
+EVERYTHING = os.environ.get("UNITY_EVERYTHING", "0") != "0" or "--update-golden" in sys.argv
+"""Expected texts are updated all at once: those of cases that a sample leaves out would become stale."""
 
 
 SHORT = "UNITY_SHORT"

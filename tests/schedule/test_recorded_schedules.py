@@ -1,7 +1,7 @@
 """Schedules of recorded plans do not change, for the simulator and for emitted programs.
 
 `python -m tests.schedule.test_recorded_schedules DIR` writes their texts, to be compared with those of another
-checkout. Then `UNITY_EVERYTHING=1 pytest tests/schedule --update-golden` updates their digests.
+checkout. Then `pytest tests/schedule --update-golden` updates their digests.
 """
 
 from __future__ import annotations
