@@ -166,7 +166,7 @@ class Arrive:
 
     begun: Begin | Compute
     makes: Tensor
-    turn: bool = False
+    turn: bool
 
 
 @dataclass(frozen=True, eq=False)

@@ -207,8 +207,8 @@ NEAR_FREE = 0.01
 the cheapest of all.
 """
 CLOSE_DIVISION = 1.05
-"""Multiple of the shortest step: a plan that costs more is not simulated. With more micro-batches, more is exposed, and
-the simulated step exceeds the cost: for llama3_8b it is 1.01 times the cost with 1 or 4, and 1.07 times with 8.
+"""Multiple of the shortest step, or of its plan's cost if that is more: a plan that costs more is not simulated. A step
+of more micro-batches exposes more: that of llama3_8b takes 1.01 times its cost with 1 or 4, and 1.07 times with 8.
 """
 
 # --------------------------------------------------------------------------------------- rules and layouts together

@@ -110,6 +110,23 @@ def test_what_runs_iterations_again_is_compared_with_what_does_not_by_their_step
         assert asked[:4] == [(1, inf), (2, inf), (32, steps[2]), (16, steps[2])] and best.micro_batches == chosen
 
 
+def test_numbers_of_nearly_equal_cost_are_compared_by_their_steps() -> None:
+    """A cost counts what a step overlaps. The plan of two micro-batches costs more than the step of the whole batch
+    takes, but hardly more than the whole batch costs, so it is simulated.
+    """
+    some = planned("mlp", 10**12)
+    steps = {1: 0.8, 2: 0.7}
+
+    def plan_of(count: int, below: float) -> Plan:
+        division = None if count == 1 else BatchDivision("b", {}, count, (), 1)
+        cost, unlimited = {1: (1.0, 0.6), 2: (1.02, None)}[count]
+        return replace(some, cost=Cost(compute=cost), unlimited_seconds=unlimited, division=division)
+
+    machine = load_machine("local")
+    best = cheapest_division(plan_of, machine, StoredBytes({}), lambda plan: steps[plan.micro_batches])
+    assert best.micro_batches == 2
+
+
 def test_a_batch_that_fits_is_run_whole() -> None:
     assert planned("mlp", 10**9).micro_batches == 1
 

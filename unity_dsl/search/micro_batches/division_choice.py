@@ -89,11 +89,14 @@ def cheapest_division(
         share = describe_bytes(stored)
         return _noted(whole, f"{_USELESS}: weights and the optimizer take {share} a device by themselves")
     tried, why, taken = [whole], "", dict[int, float]()
+    compared = list[float]()  # A cost counts what a step overlaps, so costs are compared with costs, too.
 
     def time(plan: Plan) -> float:
         if plan.micro_batches not in taken:
-            far = plan.cost.seconds > CLOSE_DIVISION * min(taken.values(), default=inf)
-            taken[plan.micro_batches] = plan.cost.seconds if far else seconds(plan)
+            cost = plan.cost.seconds
+            far = cost > CLOSE_DIVISION * min(compared, default=inf)
+            taken[plan.micro_batches] = cost if far else seconds(plan)
+            compared.append(max(cost, taken[plan.micro_batches]))
         return taken[plan.micro_batches]
 
     while not _found(tried, time):
