@@ -20,9 +20,9 @@ from unity_dsl.search.constants import PROMISING
 from unity_dsl.search.exact_search import bounded_search as module
 from unity_dsl.search.meshes.mesh_search import Outcome
 from unity_dsl.search.plan_search import search
+from unity_dsl.search.search_context import SearchContext
 from unity_dsl.search.search_space import SearchSpace
 from unity_dsl.search.solve import solve
-from unity_dsl.search.wanted import Wanted
 
 from .brute_force import BruteForce, TooMany
 from .conftest import EQUAL, FOUR, TWO, Build
@@ -199,9 +199,11 @@ def test_large_fine_meshes_on_which_no_plan_costs_so_little(
     """
     machine = load_machine("dgx-a100")
     model = build("model m[n = 1]\n  input x: f32[64, 64]\n  y = relu(x)\n  output y\n")
-    wanted = Wanted(machine, library, ShardingTheorems(library), "auto", {}, 0.0).limited(1e-15, frozenset(), 1.0, "")
+    context = SearchContext(machine, library, ShardingTheorems(library), "auto", {}, 0.0).limited(
+        1e-15, frozenset(), 1.0, ""
+    )
     monkeypatch.setattr("unity_dsl.search.cheapest_plan.search_meshes", lambda task, meshes, below, *_: Outcome(below))
-    assert plan_of_model(model, [build_mesh(machine, 8, (2, 2, 2))], wanted) is None
+    assert plan_of_model(model, [build_mesh(machine, 8, (2, 2, 2))], context) is None
 
 
 def test_others_are_the_best_plans_of_meshes_that_cost_nearly_as_little(library: Library, build: Build) -> None:
@@ -216,8 +218,8 @@ def test_others_are_the_best_plans_of_meshes_that_cost_nearly_as_little(library:
     found = solve(model, meshes, space)
     assert found.plan.mesh.degrees == (4,) and found.others
     assert len({plan.mesh.degrees for plan, _ in found.others} | {(4,)}) == 1 + len(found.others)
-    for plan, wanted in found.others:
+    for plan, context in found.others:
         alone = solve(model, (plan.mesh,), space).plan
         assert plan.cost.seconds == pytest.approx(alone.cost.seconds)
         assert plan.cost.seconds <= found.plan.cost.seconds * PROMISING
-        assert wanted.found_of(model, plan.mesh) is not None
+        assert context.found_of(model, plan.mesh) is not None

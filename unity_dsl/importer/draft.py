@@ -15,7 +15,7 @@ from .translation import Entry
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DraftOptions:
     """Options of a draft: the `name` of the model, `reserved` names that no tensor may have, whether the batch may be
     a parameter, and files of the user's operators. `left_out` counts the layers that were removed from shortened
     lists, by the path of the list.

@@ -38,7 +38,7 @@ from . import (  # noqa: F401  (their handlers)
 )
 from .capture import Captured, capture, dropped_layers, keywords_of, module_of, quietly, without_loss
 from .comments import with_comments
-from .draft import Draft, Wanted
+from .draft import Draft, DraftOptions
 from .duplicates import without_duplicates
 from .formulas import Point
 from .graph_walk import translate
@@ -147,7 +147,7 @@ def import_module(
         module, args, named = module_of(spec, weights=weights, settings=settings)
         args, named = tree_map_only(Tensor, lambda part: resized(part, inputs, rows, few), (args, named))
         left_out = shorten(module) if short else {}
-        return _draft(module, args, named, Wanted(name, reserved, left_out, any_batch, ops))
+        return _draft(module, args, named, DraftOptions(name, reserved, left_out, any_batch, ops))
 
     LOG.info("capturing the module")
     draft, found = attempt({}, {}), Sizes()
@@ -200,13 +200,13 @@ def imported_model(
     Raises E603 for a module that cannot be captured, E604 for one without a loss, E605 for operators without a
     counterpart, E606 where the model differs from the module.
     """
-    return _finished(_draft(module, args, named, Wanted(name)), verified=verified)
+    return _finished(_draft(module, args, named, DraftOptions(name)), verified=verified)
 
 
-def _draft(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any], wanted: Wanted) -> Draft:
+def _draft(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any], options: DraftOptions) -> Draft:
     """The texts of a module before the comparison, with the batch size as a parameter where possible."""
     captured = capture(module, args, named)
-    imported, walk = translate(captured, own_operators(wanted.ops))
+    imported, walk = translate(captured, own_operators(options.ops))
     captured = walk.captured
     imported = with_weight_parts(with_idioms(without_duplicates(imported)))
     if imported.loss is None:
@@ -217,13 +217,13 @@ def _draft(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any], w
         help = "a loss of weights that are trained: what was detached, or computed under no_grad, has no gradient"
         raise fail("E604", "no gradient of the loss reaches a weight of the module", help=help)
     batch = imported.examples
-    fixed = _texts(imported, walk, None, wanted)
+    fixed = _texts(imported, walk, None, options)
     constant = {name for value, name in fixed[0].inputs.items() if value.constant is not None}
-    if wanted.any_batch and _is_any_batch(captured, fixed[1], batch, constant):
-        text, prepared = _texts(imported, walk, batch, wanted)
-        if _builds(text, batch, wanted.ops):
-            return Draft(captured, imported, tuple(walk.results), text, prepared, wanted.ops)
-    return Draft(captured, imported, tuple(walk.results), *fixed, wanted.ops)
+    if options.any_batch and _is_any_batch(captured, fixed[1], batch, constant):
+        text, prepared = _texts(imported, walk, batch, options)
+        if _builds(text, batch, options.ops):
+            return Draft(captured, imported, tuple(walk.results), text, prepared, options.ops)
+    return Draft(captured, imported, tuple(walk.results), *fixed, options.ops)
 
 
 def _finished(draft: Draft, *, verified: bool) -> ImportedModel:
@@ -295,11 +295,13 @@ def _names(draft: Draft) -> dict[str, object]:
     return found
 
 
-def _texts(imported: Imported, walk: Translation, batch: int | None, wanted: Wanted) -> tuple[ModelText, PreparedText]:
+def _texts(
+    imported: Imported, walk: Translation, batch: int | None, options: DraftOptions
+) -> tuple[ModelText, PreparedText]:
     """The texts of the model and of data.py, with sizes of the batch as a parameter if one is given."""
-    text = model_text(wanted.name, imported, batch, wanted.reserved, wanted.left_out)
+    text = model_text(options.name, imported, batch, options.reserved, options.left_out)
     inputs = {text.inputs[value]: value for value in imported.inputs}
-    return text, prepared_text(wanted.name, inputs, walk, imported.examples)
+    return text, prepared_text(options.name, inputs, walk, imported.examples)
 
 
 def _builds(text: ModelText, batch: int, ops: tuple[Path, ...]) -> bool:

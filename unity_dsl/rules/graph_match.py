@@ -116,7 +116,7 @@ def matches(substitution: Substitution, model: Model, place: str | None = None) 
                 yield match
 
 
-Wanted = Callable[[Sequence[Value], Mapping[str, Value], Sequence[Node]], bool]
+IsUseful = Callable[[Sequence[Value], Mapping[str, Value], Sequence[Node]], bool]
 """Whether a match of these roots, values and operators is useful. Called before the sizes of the match are solved."""
 
 
@@ -125,15 +125,15 @@ def matches_among(
     operators: Operators,
     path: tuple[str, ...],
     infinite: Mapping[str, Infinities],
-    wanted: Wanted,
+    is_useful: IsUseful,
 ) -> Iterator[Match]:
-    """Every wanted match among operators, several of which may make the same value. `infinite` gives the possible
+    """Every useful match among operators, several of which may make the same value. `infinite` gives the possible
     infinities of each value; inputs are bound to finite values only.
 
     Raises TooMany, possibly after some matches, at the limit of comparisons.
     """
     inputs = [tensor.name for tensor in substitution.rule.inputs]
-    for match in _Matcher(substitution, path, operators, iter(range(STEPS)), wanted).run():
+    for match in _Matcher(substitution, path, operators, iter(range(STEPS)), is_useful).run():
         if not any(infinite[match.values[name].name] for name in inputs if name in match.values):
             yield match
 
@@ -198,10 +198,10 @@ class _Matcher:
         path: tuple[str, ...],
         operators: Operators,
         steps: Iterator[int],
-        wanted: Wanted | None = None,
+        is_useful: IsUseful | None = None,
         first: str | None = None,
     ) -> None:
-        self.wanted = wanted
+        self.is_useful = is_useful
         self.first = first
         self.substitution = substitution
         self.path = path
@@ -210,7 +210,9 @@ class _Matcher:
 
     def run(self) -> Iterator[Match]:
         for roots, found in self._roots(0, (), _Found()):
-            if self.wanted is not None and not self.wanted(roots, found.values, [site.node for site in found.sites]):
+            if self.is_useful is not None and not self.is_useful(
+                roots, found.values, [site.node for site in found.sites]
+            ):
                 continue
             match = self._settled(roots, found)
             if match is not None:
@@ -229,7 +231,7 @@ class _Matcher:
         result = left.result if isinstance(left, GraphCall) else 0
         nodes: Sequence[Node] = self.operators.by_name.get(operator, ())
         read = [found.values[name.name] for name in left_operands(left) if name.name in found.values]
-        if read and self.wanted is not None:
+        if read and self.is_useful is not None:
             nodes = min((self.operators.readers.get((operator, value.name), ()) for value in read), key=len)
         values = {node.results[result].name: node.results[result] for node in nodes}
         if self.first is not None and not number:

@@ -30,7 +30,8 @@ from .loops import add_interleaved, add_segment
 from .operators import add_operators, add_placed
 from .values import Building, Groups, Held, Values
 
-Wanted = Sequence[tuple[Value, Layout]]
+InLayouts = Sequence[tuple[Value, Layout]]
+"""Values, each with the layout in which it is read."""
 
 
 def output_layout(plan: Plan, value: Value) -> Layout:
@@ -120,7 +121,7 @@ class Builder(Values):
         leaves += [(series.part, layout) for series, layout in zip(segment.stacked, step.border.stacked, strict=True)]
         return body.body_function(leaves, segment, given, captured)
 
-    def function(self, outputs: Wanted, loss: Wanted = (), *, apart: bool = False) -> Function:
+    def function(self, outputs: InLayouts, loss: InLayouts = (), *, apart: bool = False) -> Function:
         """The function that returns a loss, if there is one, and then the outputs. With `apart`, it returns the outputs
         alone if the inputs that the loss reads are not given.
         """
@@ -131,7 +132,7 @@ class Builder(Values):
         return self._finished(self._through((*loss, *outputs)))
 
     def body_function(
-        self, leaves: Wanted, segment: Segment, entering: Sequence[Tensor], captured: Sequence[Tensor]
+        self, leaves: InLayouts, segment: Segment, entering: Sequence[Tensor], captured: Sequence[Tensor]
     ) -> Function:
         """The function of a body that leaves these values. A carried value leaves in the type in which it enters."""
         results = self._through(leaves)
@@ -159,7 +160,7 @@ class Builder(Values):
             bool(self.delays),
         )
 
-    def _through(self, wanted: Wanted) -> list[Tensor]:
+    def _through(self, wanted: InLayouts) -> list[Tensor]:
         """These values, after all steps and updates that are still missing."""
         results = self._compute(wanted)
         late = [step for number, step in enumerate(self.planned.steps) if number not in self.written]
@@ -167,7 +168,7 @@ class Builder(Values):
             self._update(late)
         return results
 
-    def _compute(self, wanted: Wanted) -> list[Tensor]:
+    def _compute(self, wanted: InLayouts) -> list[Tensor]:
         """These values, after the missing steps that they are computed from."""
         _, numbers = computed_from(self.planned.graph, [value for value, _ in wanted])
         left = numbers - self.written

@@ -27,12 +27,12 @@ from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, variants
 from .plan_notes import describe_outcome, describe_unsearched, describe_variants
 from .refusals import explain_refusal
+from .search_context import SearchContext, made
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
 from .search_space import SearchSpace
 from .strategies import AUTO, Strategy
 from .strategy_space import found_of, in_same_layouts, space_of
-from .wanted import Wanted, made
 
 if TYPE_CHECKING:
     from ..rules.fusing import Fused
@@ -41,24 +41,24 @@ if TYPE_CHECKING:
 
 
 def plan_by_algorithm(
-    model: Model, every: Sequence[Mesh], wanted: Wanted, search: SearchSpace, strategy: Strategy
+    model: Model, every: Sequence[Mesh], context: SearchContext, search: SearchSpace, strategy: Strategy
 ) -> Plan:
     """The plan that a strategy's own algorithm chooses. A strategy with algebra has fusions among its rules. To the
     plan of any other, those fusions are applied that cost less in its layouts, which are kept.
     """
     assert strategy.algorithm is not None
     rules = (*search.rules, *search.fusions) if strategy.algebra else ()
-    space = space_of(model, every, wanted, rules)
+    space = space_of(model, every, context, rules)
     chosen = strategy.algorithm(space)
     start = found_of(chosen)
-    plan = replace(made(start, chosen.variant.model, wanted), rules=chosen.variant.rules, notes=chosen.notes)
+    plan = replace(made(start, chosen.variant.model, context), rules=chosen.variant.rules, notes=chosen.notes)
     if strategy.algebra:
         return plan
     better = None
     with suppress(SearchEnded):
-        fused, applied = fusions_in(plan, search.fusions, wanted)
+        fused, applied = fusions_in(plan, search.fusions, context)
         better = in_same_layouts(space.of(fused), start, chosen) if applied else None
-    return plan if better is None else replace(made(better, fused, wanted), rules=applied, notes=chosen.notes)
+    return plan if better is None else replace(made(better, fused, context), rules=applied, notes=chosen.notes)
 
 
 @dataclass(frozen=True)
@@ -81,96 +81,96 @@ class Substitutions:
         return bool(self.rules or self.fusions or self.algebras)
 
 
-def best_plan(model: Model, every: Sequence[Mesh], wanted: Wanted, substitutions: Substitutions) -> Plan | None:
+def best_plan(model: Model, every: Sequence[Mesh], context: SearchContext, substitutions: Substitutions) -> Plan | None:
     """The cheapest plan of a model and of the models that substitutions make of it; None where the model itself has no
     plan below the cost cutoff. Raises as `search`.
     """
-    algebras = None if wanted.limit.multiplier else substitutions.algebras
-    given = best = _plan(model, every, wanted)
+    algebras = None if context.limit.multiplier else substitutions.algebras
+    given = best = _plan(model, every, context)
     if given is None or best is None:
         return None
     with suppress(SearchEnded):
         check_end()
         if algebras is not None:
-            best = _joint(given, algebras, wanted)
+            best = _joint(given, algebras, context)
         else:
-            best = _changed(given, every, substitutions.rules, wanted) if substitutions.rules else given
-            best = _fused(best, every, substitutions.fusions, wanted)
+            best = _changed(given, every, substitutions.rules, context) if substitutions.rules else given
+            best = _fused(best, every, substitutions.fusions, context)
     if (reason := why_ended()) is None:
         return best
     return replace(best, notes=(*best.notes, *describe_unsearched(substitutions.any)), ended=reason)
 
 
-def _joint(given: Plan, algebras: Algebras, wanted: Wanted) -> Plan:
+def _joint(given: Plan, algebras: Algebras, context: SearchContext) -> Plan:
     """The cheapest plan of the model and of all models that rules make of it, on the mesh of the given plan."""
     from .joint.algebra_notes import describe_algebra
     from .joint.extracted_model import extracted
 
     tell_stage("rules and layouts together")
-    pinned = frozenset(pinned_paths(wanted.pins, given.model))
-    algebra, chosen = algebras.of(given.model, wanted.machine, pinned), algebras.chosen
+    pinned = frozenset(pinned_paths(context.pins, given.model))
+    algebra, chosen = algebras.of(given.model, context.machine, pinned), algebras.chosen
     check_end()
-    found = joint_layouts(given, algebra, wanted.results.found.get(given.mesh), wanted)
+    found = joint_layouts(given, algebra, context.results.found.get(given.mesh), context)
     if found is None:
-        chosen.setdefault(wanted.machine, given)
+        chosen.setdefault(context.machine, given)
         return replace(given, notes=(*given.notes, *describe_algebra(algebra, None, given)))
     variant = None if found.chosen is None else extracted(algebra, found.chosen)
-    start = _large_start(given, wanted)
-    best = _better(variant, given, given, wanted, start) if variant is not None and variant.rules else given
+    start = _large_start(given, context)
+    best = _better(variant, given, given, context, start) if variant is not None and variant.rules else given
     notes = describe_algebra(algebra, found, best)
     best = replace(best, notes=(*given.notes, *notes), considered=algebra.extractions)
-    chosen.setdefault(wanted.machine, best)
+    chosen.setdefault(context.machine, best)
     return best
 
 
-def with_operators_of(chosen: Plan, model: Model, wanted: Wanted, algebras: Algebras) -> Model | None:
+def with_operators_of(chosen: Plan, model: Model, context: SearchContext, algebras: Algebras) -> Model | None:
     """The model that rules make of the given one as they did for another plan, of the same model or one of other sizes;
     None where they do not apply. At a price of memory, operators of a model of other sizes are not taken over: fused
     ones take their operands in fewer layouts.
     """
     if chosen.model.parameters == model.parameters:
         return chosen.model
-    return None if wanted.limit.multiplier else algebras.applied(model, chosen.rules)
+    return None if context.limit.multiplier else algebras.applied(model, chosen.rules)
 
 
 def plan_as(
-    chosen: Plan, changed: Model, model: Model, every: Sequence[Mesh], wanted: Wanted, algebras: Algebras
+    chosen: Plan, changed: Model, model: Model, every: Sequence[Mesh], context: SearchContext, algebras: Algebras
 ) -> Plan | None:
     """The cheapest plan of a model that rules made as they did for another plan. If no search of the only mesh is
     likely to prove anything, this is a local search from the plan found there at other prices. Raises as `search`.
     """
     from .joint.algebra_notes import describe_rules
 
-    known = None if wanted.limit.multiplier or len(every) > 1 else wanted.found_of(changed, every[0])
-    best = _plan(changed, every, wanted, start=known if known is not None and is_beyond_proof(known) else None)
+    known = None if context.limit.multiplier or len(every) > 1 else context.found_of(changed, every[0])
+    best = _plan(changed, every, context, start=known if known is not None and is_beyond_proof(known) else None)
     if best is None:
         return None
     notes = (*best.notes, *describe_rules(algebras.looked_at(model), chosen.rules))
     return replace(best, notes=notes, rules=chosen.rules, considered=chosen.considered)
 
 
-def _changed(given: Plan, every: Sequence[Mesh], rules: Sequence[RuleDecl], wanted: Wanted) -> Plan:
+def _changed(given: Plan, every: Sequence[Mesh], rules: Sequence[RuleDecl], context: SearchContext) -> Plan:
     """The cheapest plan of the given model and of those that rules make, on the mesh of the given plan."""
-    machine, library, model = wanted.machine, wanted.library, given.model
+    machine, library, model = context.machine, context.library, given.model
     found = variants(model, rules, library, SingleDevice(machine, library).seconds)
     best = given
     for variant in found.found[:SEARCHED]:
-        best = _better(variant, best, given, wanted)
+        best = _better(variant, best, given, context)
     told = [*describe_variants(best, found, model, SEARCHED)]
     if found.found and len(every) > 1:
         told.append(f"layouts of models made by rules were searched on {describe_mesh(given.mesh)} only")
     return replace(best, notes=(*best.notes, *told), considered=1 + len(found.found))
 
 
-def _fused(given: Plan, every: Sequence[Mesh], fusions: Sequence[RuleDecl], wanted: Wanted) -> Plan:
+def _fused(given: Plan, every: Sequence[Mesh], fusions: Sequence[RuleDecl], context: SearchContext) -> Plan:
     """The plan with every fusion that costs less in its layouts, searched again on its mesh: as a whole, or in the
     neighbourhood of that plan where the problem is large.
     """
-    model, applied = fusions_in(given, fusions, wanted)
+    model, applied = fusions_in(given, fusions, context)
     if not applied:
         return given
-    start = _large_start(given, wanted)
-    best = _better(Variant(model, (*given.rules, *applied)), given, given, wanted, start)
+    start = _large_start(given, context)
+    best = _better(Variant(model, (*given.rules, *applied)), given, given, context, start)
     if best is given:
         return given
     times = Counter(used.rule for used in applied)
@@ -185,7 +185,7 @@ def _fused(given: Plan, every: Sequence[Mesh], fusions: Sequence[RuleDecl], want
     return replace(best, notes=(*given.notes, note), considered=given.considered + 1)
 
 
-def fusions_in(given: Plan, fusions: Sequence[RuleDecl], wanted: Wanted) -> Fused:
+def fusions_in(given: Plan, fusions: Sequence[RuleDecl], context: SearchContext) -> Fused:
     """The model of a plan with every fusion that costs less in its layouts, and the fusions that were applied. The
     result is reused where another price of memory led to the same plan.
     """
@@ -193,74 +193,74 @@ def fusions_in(given: Plan, fusions: Sequence[RuleDecl], wanted: Wanted) -> Fuse
         return given.model, ()
     from ..rules.fusing import fused
 
-    for mesh, graph, known in wanted.shared.fused:
+    for mesh, graph, known in context.shared.fused:
         if mesh == given.mesh and graph == given.graph:
             return known
-    layouts = Layouts(given, wanted.priced(given.mesh).options, wanted.machine)
+    layouts = Layouts(given, context.priced(given.mesh).options, context.machine)
 
     def accepts(match: Match, before: Model, after: Model) -> bool:
-        return keeps_pins(after, wanted.pins, given.model) and layouts.accept(match, before, after)
+        return keeps_pins(after, context.pins, given.model) and layouts.accept(match, before, after)
 
-    found = fused(given.model, fusions, wanted.library, accepts)
-    wanted.shared.fused.append((given.mesh, given.graph, found))
+    found = fused(given.model, fusions, context.library, accepts)
+    context.shared.fused.append((given.mesh, given.graph, found))
     return found
 
 
-def _large_start(given: Plan, wanted: Wanted) -> Found | None:
+def _large_start(given: Plan, context: SearchContext) -> Found | None:
     """The result of the search for a model, if searching a similar model as a whole would take long."""
-    found = wanted.found_of(given.model, given.mesh)
+    found = context.found_of(given.model, given.mesh)
     return found if found is not None and is_large(found) else None
 
 
 def _plan(
     model: Model,
     meshes: Sequence[Mesh],
-    wanted: Wanted,
+    context: SearchContext,
     below: float = inf,
     start: Found | None = None,
 ) -> Plan | None:
     """The cheapest plan of one model, or None where none costs less than `below`. With a `start`, found for other
     operators or prices, this is a local search from its layouts. Raises as `search`.
     """
-    library, pins, below = wanted.library, wanted.pins, min(below, wanted.limit.below)
+    library, pins, below = context.library, context.pins, min(below, context.limit.below)
     even = {name: pin for name, pin in pins.items() if len(pin) == 1}
-    memory = wanted.memory(model)
-    task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, pins), memory)
-    even_task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, even), memory)
-    aid = even_task if wanted.strategy == AUTO else None
+    memory = context.memory(model)
+    task = Task(model, context.priced, lambda mesh: context.allowed(model, mesh, pins), memory)
+    even_task = Task(model, context.priced, lambda mesh: context.allowed(model, mesh, even), memory)
+    aid = even_task if context.strategy == AUTO else None
     if start is None:
-        known = tuple(wanted.results.found.values())
-        outcome = search_meshes(task, meshes, below, aid, known, not wanted.limit.multiplier)
+        known = tuple(context.results.found.values())
+        outcome = search_meshes(task, meshes, below, aid, known, not context.limit.multiplier)
     else:
         outcome = search_around(task, start, below)
-    if start is None and (outcome.found is not None or below == wanted.limit.below):
+    if start is None and (outcome.found is not None or below == context.limit.below):
         for mesh, bound in outcome.bounds.items():
-            wanted.results.bounds[mesh] = min(bound, wanted.results.bounds.get(mesh, bound))
+            context.results.bounds[mesh] = min(bound, context.results.bounds.get(mesh, bound))
     if outcome.found is None:
         if outcome.bounds or not outcome.refused:  # nothing is known of fine meshes near other plans
             return None
-        raise _refused(outcome, task, wanted) from None
-    wanted.results.coarse.update((found.mesh, found) for found in outcome.coarse if found.best.plan is not None)
+        raise _refused(outcome, task, context) from None
+    context.results.coarse.update((found.mesh, found) for found in outcome.coarse if found.best.plan is not None)
     candidates = outcome.candidates
     equal = (one for one in candidates if one.best.cost <= outcome.cost * (1 + EQUAL))
     chosen = min(equal, key=lambda one: len(one.mesh.axes))
-    plan = made(chosen, model, wanted)
-    wanted.results.found[plan.mesh] = chosen
-    if start is None and not (wanted.limit.multiplier or wanted.results.candidates):
-        wanted.results.candidates.extend((model, one) for one in candidates)
-    told_of = wanted.strategy == AUTO and not wanted.limit.multiplier
+    plan = made(chosen, model, context)
+    context.results.found[plan.mesh] = chosen
+    if start is None and not (context.limit.multiplier or context.results.candidates):
+        context.results.candidates.extend((model, one) for one in candidates)
+    told_of = context.strategy == AUTO and not context.limit.multiplier
     searched = describe_outcome(outcome, meshes, plan.graph, bool(pins)) if told_of else ()
     notes = (*searched, *describe_gathered(pins, model, plan.graph))
-    notes = with_undivided(notes, model, plan, wanted.machine, library)
+    notes = with_undivided(notes, model, plan, context.machine, library)
     return replace(plan, notes=notes, ended=outcome.ended)
 
 
-def _refused(outcome: Outcome, task: Task, wanted: Wanted) -> InputError:
+def _refused(outcome: Outcome, task: Task, context: SearchContext) -> InputError:
     """Why there is no plan: the reason on the first mesh."""
     mesh, reason = next(iter(outcome.refused.items()))
     if isinstance(reason, InputError):
         return reason
-    return explain_refusal(reason, task.allowed(mesh), task.model, mesh, wanted.library, wanted.strategy)
+    return explain_refusal(reason, task.allowed(mesh), task.model, mesh, context.library, context.strategy)
 
 
 def keeps_pins(changed: Model, pins: Mapping[str, Pin], given: Model) -> bool:
@@ -271,17 +271,17 @@ def keeps_pins(changed: Model, pins: Mapping[str, Pin], given: Model) -> bool:
         return False
 
 
-def _better(variant: Variant, best: Plan, given: Plan, wanted: Wanted, start: Found | None = None) -> Plan:
+def _better(variant: Variant, best: Plan, given: Plan, context: SearchContext, start: Found | None = None) -> Plan:
     """The plan of a changed model if it costs less than the best so far and keeps pins, else the best; `start` as for
     `_plan`.
     """
-    below = wanted.cost(best) * (1 - GAIN)
+    below = context.cost(best) * (1 - GAIN)
     try:
-        if pinned_paths(wanted.pins, given.model) - pinned_paths(wanted.pins, variant.model):
+        if pinned_paths(context.pins, given.model) - pinned_paths(context.pins, variant.model):
             return best
-        found = _plan(variant.model, (given.mesh,), wanted, below, start)
+        found = _plan(variant.model, (given.mesh,), context, below, start)
     except InputError:
         return best  # a pin or the strategy does not fit the changed model
-    if found is None or wanted.cost(found) >= below:
+    if found is None or context.cost(found) >= below:
         return best
     return replace(found, rules=variant.rules)

@@ -16,15 +16,15 @@ from .layout_problem.variable_meaning import Impossible, Meaning
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, variants
 from .refusals import explain_refusal
+from .search_context import SearchContext
 from .search_space import SearchSpace
 from .strategies import random
-from .wanted import Wanted
 
 FUSED = 0.5
 """Fraction of the drawn plans whose models have operators fused wherever possible."""
 
 
-def drawn_plan(model: Model, mesh: Mesh, wanted: Wanted, seed: int, space: SearchSpace) -> Plan:
+def drawn_plan(model: Model, mesh: Mesh, context: SearchContext, seed: int, space: SearchSpace) -> Plan:
     """A plan drawn by chance, the same for the same seed, of the model or one that rules make and that keeps pins."""
     machine, library, pins, rules, fusions = space.machine, space.library, space.pins, space.rules, space.fusions
     rng = Random(seed)
@@ -39,13 +39,13 @@ def drawn_plan(model: Model, mesh: Mesh, wanted: Wanted, seed: int, space: Searc
     made = chosen.model
     restriction = apply_pins(Restriction(), pins, made, mesh, library)
     try:
-        graph = random(made, mesh, library, rng, wanted.theorems, restriction)
+        graph = random(made, mesh, library, rng, context.theorems, restriction)
     except Impossible as reason:
-        raise explain_refusal(reason, restriction, made, mesh, library, wanted.strategy) from None
-    conversions = ConversionModel(mesh, machine, library, wanted.gradient_bytes)
+        raise explain_refusal(reason, restriction, made, mesh, library, context.strategy) from None
+    conversions = ConversionModel(mesh, machine, library, context.gradient_bytes)
     cost = plan_cost(graph, _all_priced(made.graph), conversions, made.loss)
     note = f"drawn by chance, seed {seed}"
-    strategy = wanted.strategy
+    strategy = context.strategy
     return Plan(made, mesh, machine.name, strategy, graph, cost, conversions, (note,), chosen.rules, 1 + len(found))
 
 

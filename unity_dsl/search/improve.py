@@ -210,7 +210,7 @@ class Search:
             looked = self._look(every[number].solved(), point.plan)
             return (looked if own == os.getpid() else replace(looked, point=None)), self.evaluator.since(known)
 
-        own, known = os.getpid(), point.wanted.found_of(point.plan.model, point.plan.mesh)
+        own, known = os.getpid(), point.context.found_of(point.plan.model, point.plan.mesh)
         processes = 1 if known is None else processes_for(known.problem)
         found = shared_map(look, range(len(every)), processes, check_end)
         for _, evaluations in found:

@@ -9,14 +9,14 @@ from .layout_problem.starting_domains import near_domain
 from .meshes.mesh_search import is_large
 from .meshes.near_search import Found, Task, held_by
 from .model_variants.layouts_of_a_plan import GAIN
-from .wanted import Wanted
+from .search_context import SearchContext
 
 if TYPE_CHECKING:
     from .joint.extracted_model import Algebra
     from .joint.joint_search import JointOptimum
 
 
-def joint_layouts(given: Plan, algebra: Algebra, known: Found | None, wanted: Wanted) -> JointOptimum | None:
+def joint_layouts(given: Plan, algebra: Algebra, known: Found | None, context: SearchContext) -> JointOptimum | None:
     """The extraction and layouts of least cost on the mesh of a plan, if they cost less than the plan; `known` is what
     was found there. None where rules make nothing of its model.
     """
@@ -26,7 +26,7 @@ def joint_layouts(given: Plan, algebra: Algebra, known: Found | None, wanted: Wa
 
     if not algebra.groups and not algebra.changed:
         return None
-    task = Task(given.model, wanted.priced, lambda mesh: wanted.allowed(given.model, mesh, wanted.pins))
+    task = Task(given.model, context.priced, lambda mesh: context.allowed(given.model, mesh, context.pins))
     held = held_by(given.mesh, [] if known is None else [known])
     own = known is not None and known.problem.meaning.graph is given.model.graph
     problem = near_problem(task, given.mesh, algebra, held, not (own and known is not None and is_large(known)))
@@ -35,4 +35,4 @@ def joint_layouts(given: Plan, algebra: Algebra, known: Found | None, wanted: Wa
         near_domain(problem, held, along).intersected(in_layouts(problem, algebra, layouts, along))
         for along in ((), *((axis,) for axis in axes))
     ]
-    return search_joint(problem, algebra, wanted.cost(given) * (1 - GAIN), near, JOINT_WHOLE)
+    return search_joint(problem, algebra, context.cost(given) * (1 - GAIN), near, JOINT_WHOLE)

@@ -10,7 +10,7 @@ from ..graph.layout import Mesh, Placement
 from ..graph.layout_typing import Configuration
 from ..graph.plan import Exposure, Plan
 from .choices.restriction import Keeping, Restriction
-from .wanted import Wanted
+from .search_context import SearchContext
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Restricted:
     configurations: Mapping[str, Configuration] = field(default_factory=dict)
     placed: Mapping[str, Placement] = field(default_factory=dict)
 
-    def allowed(self, model: Model, wanted: Wanted) -> Callable[[Mesh], Restriction]:
-        """The restrictions by mesh, on top of those in `wanted`."""
+    def allowed(self, model: Model, context: SearchContext) -> Callable[[Mesh], Restriction]:
+        """The restrictions by mesh, on top of those in `context`."""
 
         def on(mesh: Mesh) -> Restriction:
-            given = wanted.allowed(model, mesh, wanted.pins)
+            given = context.allowed(model, mesh, context.pins)
             configurations = {**self.configurations, **given.configurations}
             return replace(given, keeping=self.keeping, configurations=configurations, placed=self.placed)
 
@@ -41,15 +41,15 @@ FREE = Restricted("")
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """A plan with its passes, solved in the context `wanted`, at the prices of an `exposure`, within a restriction.
-    Where memory is the limit, `wanted` has a price of memory, and `free` is the context without one.
+    """A plan with its passes, solved in a `context`, at the prices of an `exposure`, within a restriction.
+    Where memory is the limit, `context` has a price of memory, and `free` is the context without one.
     """
 
     plan: Plan
-    wanted: Wanted
+    context: SearchContext
     exposure: Exposure
     restricted: Restricted = FREE
-    free: Wanted | None = None
+    free: SearchContext | None = None
 
     @property
     def fits(self) -> bool:

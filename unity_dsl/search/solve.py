@@ -20,11 +20,11 @@ from .memory_limit.limited_search import LimitedSearch, Searched, beyond_limit, 
 from .memory_limit.stored_bytes import StoredBytes
 from .meshes.near_search import Found
 from .plan_notes import describe_precision, describe_unused
+from .search_context import Limit, Results, SearchContext, Solution
 from .search_end import why_ended
 from .search_space import FREELY, SearchSpace, Solving
 from .searchable_meshes import searchable
 from .strategies import AUTO, STRATEGIES, check_strategy, seed_of
-from .wanted import Limit, Results, Solution, Wanted
 
 if TYPE_CHECKING:
     from .joint.extracted_model import Algebras
@@ -44,10 +44,10 @@ def solve(model: Model, meshes: Sequence[Mesh], space: SearchSpace, how: Solving
     return _Solve(model, every, replace(space, pins=pins), how, notes, space.algebras_for(model)).solution()
 
 
-def wanted_of(model: Model, space: SearchSpace, how: Solving) -> Wanted:
+def context_of(model: Model, space: SearchSpace, how: Solving) -> SearchContext:
     """The context in which plans of a model are searched for, without a price of memory."""
     segments = outermost(model.graph) if how.recompute is None and model.loss is not None else ()
-    return Wanted(
+    return SearchContext(
         space.machine,
         space.library,
         space.theorems,
@@ -78,25 +78,25 @@ class _Solve:
 
     def solution(self) -> Solution:
         space, how = self.space, self.how
-        wanted = wanted_of(self.model, space, how)
+        context = context_of(self.model, space, how)
         seed = seed_of(space.strategy) if space.imported is None else None
         strategy = space.imported or STRATEGIES.get(space.strategy)
         if seed is not None:
-            return self._weighed(drawn_plan(self.model, self.meshes[0], wanted, seed, space), wanted)
+            return self._weighed(drawn_plan(self.model, self.meshes[0], context, seed, space), context)
         assert strategy is not None, "a strategy that is checked"
         if strategy.algorithm is not None:
-            return self._weighed(plan_by_algorithm(self.model, self.meshes, wanted, space, strategy), wanted)
-        known = [mesh for mesh in self.meshes if mesh in wanted.results.found]
-        cheapest = self._cheapest(known or self.meshes, wanted, how.chosen)
+            return self._weighed(plan_by_algorithm(self.model, self.meshes, context, space, strategy), context)
+        known = [mesh for mesh in self.meshes if mesh in context.results.found]
+        cheapest = self._cheapest(known or self.meshes, context, how.chosen)
         assert cheapest is not None, "any cost is of use"
-        found = within_memory(cheapest, wanted.budget, wanted.limit.segments)
+        found = within_memory(cheapest, context.budget, context.limit.segments)
         limits = found.warnings or found.cost.seconds > cheapest.cost.seconds * (1 + ENOUGH)
         if space.strategy == AUTO and limits:
-            return self._limited(cheapest, found, wanted)
+            return self._limited(cheapest, found, context)
         found = replace(
-            with_iterations_kept(found, wanted.limit.lasting, wanted.budget), exposed=space.machine.exposure
+            with_iterations_kept(found, context.limit.lasting, context.budget), exposed=space.machine.exposure
         )
-        return Solution(found, wanted, None, [] if found.passes.recomputed else wanted.other_plans(found))
+        return Solution(found, context, None, [] if found.passes.recomputed else context.other_plans(found))
 
     def _given_notes(self) -> tuple[str, ...]:
         """The notes on meshes, machine and precision, which hold for any plan."""
@@ -104,34 +104,34 @@ class _Solve:
         unused, precision = describe_unused(self.meshes[0], machine), describe_precision(self.model, machine)
         return (*self.notes, *unused, *precision)
 
-    def _weighed(self, drawn: Plan, wanted: Wanted) -> Solution:
+    def _weighed(self, drawn: Plan, context: SearchContext) -> Solution:
         """A plan that was not searched for, with its memory and recomputation."""
         told = replace(drawn, notes=(*self._given_notes(), *drawn.notes))
-        plan = recomputing(told, wanted.limit.recomputed, wanted.machine, wanted.library)
-        plan = within_memory(counted(plan, wanted.budget), wanted.budget, wanted.limit.segments)
-        plan = with_iterations_kept(plan, wanted.limit.lasting, wanted.budget)
-        return Solution(replace(plan, exposed=wanted.machine.exposure, ended=why_ended()), wanted)
+        plan = recomputing(told, context.limit.recomputed, context.machine, context.library)
+        plan = within_memory(counted(plan, context.budget), context.budget, context.limit.segments)
+        plan = with_iterations_kept(plan, context.limit.lasting, context.budget)
+        return Solution(replace(plan, exposed=context.machine.exposure, ended=why_ended()), context)
 
-    def _cheapest(self, meshes: Sequence[Mesh], wanted: Wanted, chosen: Plan | None) -> Plan | None:
+    def _cheapest(self, meshes: Sequence[Mesh], context: SearchContext, chosen: Plan | None) -> Plan | None:
         """The cheapest plan on meshes. It has the operators of the `chosen` plan, if rules make these of the model."""
         model, algebras, changed, best = self.model, self.algebras, None, None
         if chosen is not None and algebras is not None:
-            changed = with_operators_of(chosen, model, wanted, algebras)
+            changed = with_operators_of(chosen, model, context, algebras)
         if chosen is not None and algebras is not None and changed is not None:
-            best = plan_as(chosen, changed, model, meshes, wanted, algebras)
+            best = plan_as(chosen, changed, model, meshes, context, algebras)
         else:
-            best = best_plan(model, meshes, wanted, Substitutions.of(self.space, algebras))
+            best = best_plan(model, meshes, context, Substitutions.of(self.space, algebras))
         if best is None:
             return None
         best = replace(best, notes=(*best.notes, *self._given_notes()))
-        return counted(best, wanted.budget) if self.how.counts else best
+        return counted(best, context.budget) if self.how.counts else best
 
-    def _limited(self, cheapest: Plan, found: Plan, wanted: Wanted) -> Solution:
+    def _limited(self, cheapest: Plan, found: Plan, context: SearchContext) -> Solution:
         """The cheapest plan that fits the memory, where the `cheapest` of all does not; or `found`, that plan as made
         to fit.
         """
-        model, how, budget, limit = self.model, self.how, wanted.budget, wanted.limit
-        limits: dict[int, Wanted] = {}
+        model, how, budget, limit = self.model, self.how, context.budget, context.limit
+        limits: dict[int, SearchContext] = {}
 
         def searched(
             multiplier: float,
@@ -141,7 +141,7 @@ class _Solve:
             below: float,
             busy: str,
         ) -> Searched:
-            priced = wanted.limited(multiplier, again, below, busy)
+            priced = context.limited(multiplier, again, below, busy)
             priced.results.found.update(known)
             plan = self._cheapest(meshes, priced, how.chosen or (None if multiplier else cheapest))
             others = priced.nearly(plan) if again and plan is not None else []
@@ -152,7 +152,7 @@ class _Solve:
             return Searched(plan, None if plan is None else results.found[plan.mesh], results.bounds, others)
 
         stored = StoredBytes.of(model, self.space.pins.values())
-        least = LeastBytes(stored, self.meshes[0].size, wanted.library, how.division is not None)
+        least = LeastBytes(stored, self.meshes[0].size, context.library, how.division is not None)
         compared = list[Plan]()
         if why_ended() is None and how.of_use(cheapest):
             if (held := least.of_plans(model, cheapest, limit.segments)) > budget.bytes:
@@ -165,25 +165,25 @@ class _Solve:
                     stored.roomy(self.meshes, budget.bytes),
                     searched,
                     limit.segments,
-                    wanted.results.coarse,
+                    context.results.coarse,
                     beyond=frozenset({frozenset[str]()} if alone > budget.bytes else ()),
                 )
-                found = within_limit(cheapest, found, wanted.results.bounds, limited)
+                found = within_limit(cheapest, found, context.results.bounds, limited)
                 found = with_iterations_kept(found, limit.lasting, budget)
                 compared = [with_iterations_kept(one, limit.lasting, budget) for one in limited.compared]
         asked = outermost(model.graph) if how.kept_iterations is None and model.loss is not None else limit.segments
 
-        def beside(wanted: Wanted) -> Wanted:
-            own = replace(wanted.limit, segments=asked, lasting=how.kept_iterations, unlimited=cheapest)
-            return replace(wanted, limit=own)
+        def beside(context: SearchContext) -> SearchContext:
+            own = replace(context.limit, segments=asked, lasting=how.kept_iterations, unlimited=cheapest)
+            return replace(context, limit=own)
 
         others = [
             (self._without_limit(one, cheapest), beside(limits[id(one.graph)]))
             for one in compared
             if id(one.graph) in limits
         ]
-        priced = limits.get(id(found.graph), wanted)
-        return Solution(self._without_limit(found, cheapest), beside(priced), beside(wanted), others)
+        priced = limits.get(id(found.graph), context)
+        return Solution(self._without_limit(found, cheapest), beside(priced), beside(context), others)
 
     def _without_limit(self, plan: Plan, cheapest: Plan) -> Plan:
         """A plan searched within the memory, with what is known of the cheapest plan without a limit."""

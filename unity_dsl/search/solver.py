@@ -24,10 +24,10 @@ from .offloading import offloading
 from .plan_notes import as_limited, of_any_layouts
 from .point import FREE, Point, Restricted
 from .recomputed_segments import Recompute
+from .search_context import SearchContext, Shared, Solution, made
 from .search_space import SearchSpace, Solving
-from .solve import solve, wanted_of
+from .solve import context_of, solve
 from .strategies import Strategy
-from .wanted import Shared, Solution, Wanted, made
 
 
 @dataclass(frozen=True)
@@ -103,13 +103,13 @@ class Solver:
         takes over what is known of the plan `like`.
         """
         part, space = self.part_of(plan.micro_batches), self.space.exposing(exposure)
-        wanted = wanted_of(part.model, space, self._how(plan.micro_batches))
+        context = context_of(part.model, space, self._how(plan.micro_batches))
         free, seconds = like.unlimited, like.unlimited_seconds
         plan = replace(plan, exposed=space.machine.exposure, unlimited=free, unlimited_seconds=seconds)
         plan = _told_as(plan, like)
         if plan.rules != like.rules and self.space.algebras is not None:
             plan = self._rules_told(plan)
-        return Point(plan, wanted, exposure)
+        return Point(plan, context, exposure)
 
     def _rules_told(self, plan: Plan) -> Plan:
         """The plan with notes on the rules that it applies."""
@@ -133,7 +133,7 @@ class Solver:
             again = plan.passes.recomputed | plan.passes.offloaded
             how = replace(how, recompute=again or (frozenset() if plan.unlimited is None else None))
         if not algebra:
-            known = {mesh: found for mesh, found in point.wanted.results.found.items() if mesh == plan.mesh}
+            known = {mesh: found for mesh, found in point.context.results.found.items() if mesh == plan.mesh}
             how = replace(how, known=known, chosen=plan)
         how, space = replace(how, counts=_keeps_less(plan)), self.space.exposing(exposure)
         found = solve(self.part_of(count).model, (plan.mesh,), space, how)
@@ -143,26 +143,26 @@ class Solver:
     def _restricted_again(self, point: Point, exposure: Exposure) -> Point | None:
         """The same for a point with a restriction: searched in the neighbourhood of its plan."""
         model, mesh, machine = point.plan.model, point.plan.mesh, self.space.exposing(exposure).machine
-        wanted = replace(point.wanted.knowing(point.wanted.results.found), machine=machine, shared=Shared())
-        if (known := point.wanted.found_of(model, mesh)) is None:
+        context = replace(point.context.knowing(point.context.results.found), machine=machine, shared=Shared())
+        if (known := point.context.found_of(model, mesh)) is None:
             return None
-        found = near_plan(_task(point, wanted), mesh, held_by(mesh, [known]), inf)
-        return None if found is None else self._point(found, replace(point, exposure=exposure), wanted)
+        found = near_plan(_task(point, context), mesh, held_by(mesh, [known]), inf)
+        return None if found is None else self._point(found, replace(point, exposure=exposure), context)
 
     def near(self, point: Point, restricted: Restricted, factor: float) -> Point | None:
         """The best plan in the neighbourhood of a point's plan, within a restriction, that costs at most `factor` times
         as much. It is searched at the point's price of memory and without one; the cheaper plan is taken. Choices that
         the restriction leaves open differ from the point along one mesh axis at most.
         """
-        given, wanted = point.plan, point.wanted
-        known = wanted.found_of(given.model, given.mesh)
+        given, context = point.plan, point.context
+        known = context.found_of(given.model, given.mesh)
         if known is None:
             return None
         weights = {path for path, weight in given.model.weights() if weight.value.needs_gradient}
         held = held_by(given.mesh, [known]).without(weights if restricted.keeping else ())
         best: Point | None = None
-        limits = wanted.limit.multiplier or wanted.limit.recomputed
-        priced = [wanted, *([point.free] if limits and point.free is not None else [])]
+        limits = context.limit.multiplier or context.limit.recomputed
+        priced = [context, *([point.free] if limits and point.free is not None else [])]
         for one in priced:
             task = _task(replace(point, restricted=restricted), one)
             found = near_plan(task, given.mesh, held, known.best.cost * factor, rounds=1)
@@ -173,51 +173,51 @@ class Solver:
 
     def on_mesh(self, point: Point, mesh: Mesh, factor: float = inf) -> Point | None:
         """The best plan of a point's operators on another mesh, if it costs at most `factor` times as much."""
-        given, wanted = point.plan, point.wanted
-        known = wanted.found_of(given.model, given.mesh)
-        task = _task(point, wanted)
+        given, context = point.plan, point.context
+        known = context.found_of(given.model, given.mesh)
+        task = _task(point, context)
         held = Held() if known is None else _held_on(mesh, known)
-        below = factor * (known.best.cost if known else wanted.cost(replace(given, division=None)))
+        below = factor * (known.best.cost if known else context.cost(replace(given, division=None)))
         found = near_plan(task, mesh, held, below, rounds=ROUNDS_ON_MESH) if held.chosen else None
         if found is None and (point.restricted.placed or not held.chosen):
             try:
                 found = search_meshes(task, (mesh,), below, None, (known,) if known else (), False).found
             except InputError:
                 return None
-        return None if found is None else self._point(found, point, wanted)
+        return None if found is None else self._point(found, point, context)
 
     def fused(self, point: Point) -> Point | None:
         """The best plan in the neighbourhood of a point's plan with the fusions that cost less in its layouts. None
         where there are no such fusions, or memory is the limit.
         """
-        given, wanted, algebras = point.plan, point.wanted, self.space.algebras
-        known = wanted.found_of(given.model, given.mesh)
+        given, context, algebras = point.plan, point.context, self.space.algebras
+        known = context.found_of(given.model, given.mesh)
         if known is None or algebras is None or _keeps_less(given):
             return None
-        model, applied = fusions_in(given, self.space.fusions, wanted)
+        model, applied = fusions_in(given, self.space.fusions, context)
         if not applied:
             return None
         changed = replace(given, model=model, rules=(*given.rules, *applied))
         like = replace(point, plan=self._rules_told(changed))
-        found = search_around(_task(like, wanted), known, inf).found
-        return None if found is None else self._point(found, like, wanted)
+        found = search_around(_task(like, context), known, inf).found
+        return None if found is None else self._point(found, like, context)
 
-    def _point(self, found: Found, like: Point, wanted: Wanted) -> Point:
+    def _point(self, found: Found, like: Point, context: SearchContext) -> Point:
         """A point for what was found, with what is known of the point `like`. The plan is brought within the memory if
         the memory limits that of `like`.
         """
         given = like.plan
-        plan = _like(given, made(found, given.model, wanted))
+        plan = _like(given, made(found, given.model, context))
         if _keeps_less(given):
-            plan = self._within_memory(plan, wanted, given.division)
+            plan = self._within_memory(plan, context, given.division)
         plan = replace(in_micro_batches(plan, given.division), exposed=like.exposure)
-        return replace(like, plan=plan, wanted=wanted.knowing({plan.mesh: found}))
+        return replace(like, plan=plan, context=context.knowing({plan.mesh: found}))
 
-    def _within_memory(self, plan: Plan, wanted: Wanted, division: BatchDivision | None) -> Plan:
+    def _within_memory(self, plan: Plan, context: SearchContext, division: BatchDivision | None) -> Plan:
         """The plan of a part of the batch made to fit the memory, with a warning where it does not."""
-        budget = Budget(self.space.machine, wanted.library, division)
-        plan = within_memory(counted(plan, budget), budget, wanted.limit.segments)
-        plan = with_iterations_kept(plan, wanted.limit.lasting, budget)
+        budget = Budget(self.space.machine, context.library, division)
+        plan = within_memory(counted(plan, budget), budget, context.limit.segments)
+        plan = with_iterations_kept(plan, context.limit.lasting, budget)
         return offloading(plan, self.part_of(1 if division is None else division.count).offloaded, budget)
 
     def _how(self, count: int) -> Solving:
@@ -228,16 +228,16 @@ class Solver:
         return Solving(part.asked.paths, part.asked.kept, division=part.division)
 
     def _points(self, found: Solution, count: int) -> tuple[Point, list[Point]]:
-        part, wanted = self.part_of(count), found.wanted.knowing(found.wanted.results.found)
-        budget = Budget(self.space.machine, wanted.library, part.division)
+        part, context = self.part_of(count), found.context.knowing(found.context.results.found)
+        budget = Budget(self.space.machine, context.library, part.division)
 
-        def point(plan: Plan, wanted: Wanted) -> Point:
+        def point(plan: Plan, context: SearchContext) -> Point:
             plan = offloading(plan, part.offloaded, budget)
             free = None if plan.unlimited is None else in_micro_batches(plan.unlimited, part.division)
             plan = replace(in_micro_batches(plan, part.division), unlimited=free)
-            return Point(plan, wanted, wanted.machine.exposure, free=found.free)
+            return Point(plan, context, context.machine.exposure, free=found.free)
 
-        return point(found.plan, wanted), [point(_told_as(plan, found.plan), own) for plan, own in found.others]
+        return point(found.plan, context), [point(_told_as(plan, found.plan), own) for plan, own in found.others]
 
 
 def _keeps_less(plan: Plan) -> bool:
@@ -252,10 +252,10 @@ def _told_as(plan: Plan, like: Plan) -> Plan:
     return replace(plan, notes=(*notes, *(note for note in plan.notes if note not in notes)))
 
 
-def _task(point: Point, wanted: Wanted) -> Task:
-    """The search problem of a point's model within its restriction, in the context `wanted`."""
+def _task(point: Point, context: SearchContext) -> Task:
+    """The search problem of a point's model within its restriction, in a context."""
     model = point.plan.model
-    return Task(model, wanted.priced, point.restricted.allowed(model, wanted), wanted.memory(model))
+    return Task(model, context.priced, point.restricted.allowed(model, context), context.memory(model))
 
 
 def _held_on(mesh: Mesh, known: Found) -> Held:

@@ -23,9 +23,9 @@ from .layout_problem.variable_meaning import Impossible
 from .meshes.near_search import Found, Task, held_by, near_plan
 from .model_variants.layouts_of_a_plan import GAIN
 from .refusals import explain_refusal
+from .search_context import SearchContext
 from .strategies import AUTO
 from .strategies.strategy import Chosen, Space
-from .wanted import Wanted
 
 if TYPE_CHECKING:
     from .joint.extracted_model import Algebras
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
 _EVERYTHING = Restriction()
 
 
-def space_of(model: Model, meshes: Sequence[Mesh], wanted: Wanted, rules: Sequence[RuleDecl]) -> Space:
+def space_of(model: Model, meshes: Sequence[Mesh], context: SearchContext, rules: Sequence[RuleDecl]) -> Space:
     """The space of a strategy, in which pins are kept. Its problems raise diagnostics."""
-    machine, library = wanted.machine, wanted.library
+    machine, library = context.machine, context.library
 
     def problem(
         model: Model, mesh: Mesh, restriction: Restriction = _EVERYTHING, held: HeldPrice | None = None
     ) -> Problem:
-        allowed = replace(apply_pins(restriction, wanted.pins, model, mesh, library), excluded=wanted.excluded)
+        allowed = replace(apply_pins(restriction, context.pins, model, mesh, library), excluded=context.excluded)
         try:
-            return build_problem(model, wanted.priced(mesh), allowed, memory=held)
+            return build_problem(model, context.priced(mesh), allowed, memory=held)
         except Impossible as reason:
-            raise explain_refusal(reason, allowed, model, mesh, library, wanted.strategy) from None
+            raise explain_refusal(reason, allowed, model, mesh, library, context.strategy) from None
 
     def fits(model: Model, graph: PlannedGraph, mesh: Mesh) -> bool:
-        conversions = wanted.priced(mesh).conversions
-        plan = Plan(model, mesh, machine.name, wanted.strategy, graph, Cost(), conversions)
+        conversions = context.priced(mesh).conversions
+        plan = Plan(model, mesh, machine.name, context.strategy, graph, Cost(), conversions)
         plan = plan.with_passes(gathered_again=gathered_paths(plan, library))
-        return not wanted.budget.is_beyond(plan) and wanted.budget.fits(counted(plan, wanted.budget))
+        return not context.budget.is_beyond(plan) and context.budget.fits(counted(plan, context.budget))
 
     return Space(model, meshes, machine, library, rules, problem, fits)
 

@@ -47,7 +47,7 @@ def test_the_cheapest_plan_with_these_branches(build: Build, library: Library) -
     search = searching(model, [FOUR], machine, library)
     point, least = cheapest_point(search), []
     for placing in placings(point.plan, [FOUR], machine, library)[:2]:
-        problem = build_problem(model, point.wanted.priced(FOUR), Restriction(placed=placing.placed))
+        problem = build_problem(model, point.context.priced(FOUR), Restriction(placed=placing.placed))
         optimum = optimise(problem.part, everything(problem.part))
         assert optimum.plan is not None and optimum.exact
         found = search.solver.on_mesh(replace(point, restricted=Restricted("", placed=placing.placed)), FOUR)

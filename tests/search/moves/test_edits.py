@@ -191,7 +191,7 @@ def test_an_edit_of_storage_keeps_all_weights_so(build: Build, library: Library)
             tried += 1
             keeping = new.restricted.keeping
             assert keeping is not None and new.restricted.told == edit.told == f"all weights are kept {keeping.value}"
-            cost, graph = cheapest(model, point.wanted.priced(FOUR), Restriction(keeping=keeping))
+            cost, graph = cheapest(model, point.context.priced(FOUR), Restriction(keeping=keeping))
             assert cost * (1 - 1e-6) <= new.plan.cost.seconds <= DEARER * point.plan.cost.seconds
             parts = [
                 {name: local_fraction(layout, FOUR) for name, layout in kept(one).items()}

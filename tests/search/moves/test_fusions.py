@@ -61,7 +61,7 @@ def test_biases_are_added_within_products_for_fewer_launches(build: Build, libra
     assert new is not None and operators(point.plan) == ["linear", "linear"]
     assert operators(new.plan) == ["linear_bias", "linear_bias"]
     assert [rule.rule for rule in new.plan.rules] == ["linear_with_bias", "linear_with_bias"]
-    problem = build_problem(new.plan.model, point.wanted.priced(FOUR), Restriction())
+    problem = build_problem(new.plan.model, point.context.priced(FOUR), Restriction())
     best = optimise(problem.part, everything(problem.part))
     assert best.exact and best.cost * (1 - 1e-9) <= new.plan.cost.seconds < point.plan.cost.seconds
     steps = [simulate_step(one.plan, MACHINE, library).seconds for one in (point, new)]

@@ -12,9 +12,9 @@ from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
+from unity_dsl.search.search_context import SearchContext
 from unity_dsl.search.strategies.strategy import Space
 from unity_dsl.search.strategy_space import space_of
-from unity_dsl.search.wanted import Wanted
 
 CHAIN = """
 model chain[b = 64, d = 512, h = 2048]
@@ -88,8 +88,8 @@ def space(library: Library) -> MakeSpace:
         hardware = load_machine(machine)
         every = meshes or (build_mesh(hardware, _product(shape or ()), shape),)
         theorems = ShardingTheorems(library)
-        wanted = Wanted(hardware, library, theorems, strategy, {}, model.gradient_bytes)
-        return space_of(model, every, wanted, ())
+        context = SearchContext(hardware, library, theorems, strategy, {}, model.gradient_bytes)
+        return space_of(model, every, context, ())
 
     return make
 

@@ -23,7 +23,7 @@ def propose_branches(point: Point, timeline: Timeline, solver: Solver, effort: E
     if plan.mesh.size == 1 or plan.warnings or plan.passes.recomputed or plan.passes.gathered_again or plan.division:
         return
     plan = replace(plan.with_passes(interleaved=()), graph=in_model_order(plan))
-    for placing in placings(plan, solver.meshes, solver.space.machine, point.wanted.library)[:BRANCHES]:
+    for placing in placings(plan, solver.meshes, solver.space.machine, point.context.library)[:BRANCHES]:
         if placing.saved >= BRANCHES_SAVE * timeline.seconds:
             told = f"branches on {placing.mesh.degrees[placing.axis]} disjoint groups of devices"
             placed = replace(point, restricted=Restricted("", placed=placing.placed))

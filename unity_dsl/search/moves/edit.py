@@ -29,4 +29,4 @@ Propose = Callable[[Point, Timeline, Solver, Effort], Iterator[Edit]]
 
 def restricted_factor(point: Point) -> float:
     """Most that a plan within a restriction may cost, as a multiple of the point's cost."""
-    return DEARER if point.wanted.limit.unlimited is None else RESTRICTED_BY_MEMORY
+    return DEARER if point.context.limit.unlimited is None else RESTRICTED_BY_MEMORY

@@ -26,7 +26,7 @@ def measured(point: Point, timeline: Timeline, solver: Solver) -> Exposure:
     values = _exposed_part(timeline) if plan.passes.interleaved else otherwise.values
     products = 1.0
     if plan.passes.chunks > 1:
-        chunked = chunks_of_plan(plan, point.wanted.library, plan.passes.chunks)
+        chunked = chunks_of_plan(plan, point.context.library, plan.passes.chunks)
         products = _exposed_part(timeline, {path + product.value.name for path, product in chunked})
     return replace(
         Exposure(**found),

@@ -1,4 +1,4 @@
-"""The context of a search (which plans it looks for), and the plan made of what it found."""
+"""The context of a search, which says what plans it looks for, and the plan made of what it found."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Results:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SearchContext:
     """Which plans are searched for: those of a strategy with pins, on a machine, within a `limit` of memory. With a
     `division` of the batch, they are plans of a micro-batch. Searches add to what is `shared` and to their `results`.
     """
@@ -96,7 +96,7 @@ class Wanted:
         """The memory that plans may use."""
         return Budget(self.machine, self.library, self.division, self.shared.counted)
 
-    def limited(self, multiplier: float, recomputed: frozenset[str], below: float, busy: str) -> Wanted:
+    def limited(self, multiplier: float, recomputed: frozenset[str], below: float, busy: str) -> SearchContext:
         """The same at a price of memory of `multiplier` seconds a byte, for plans that cost less than `below` including
         what they pay for memory. Bytes are counted while the operator `busy` runs, if the model has one of this path.
         Results are kept apart.
@@ -104,7 +104,7 @@ class Wanted:
         limit = replace(self.limit, multiplier=multiplier, recomputed=recomputed, below=below, busy=busy)
         return replace(self, limit=limit, results=Results())
 
-    def knowing(self, found: Mapping[Mesh, Found]) -> Wanted:
+    def knowing(self, found: Mapping[Mesh, Found]) -> SearchContext:
         """The same with only what was found on these meshes as its results."""
         return replace(self, results=Results(found=dict(found)))
 
@@ -140,9 +140,9 @@ class Wanted:
         plans, notes = (made(one, plan.model, self) for one in near), of_any_layouts(plan.notes, operators=True)
         return [replace(other, rules=plan.rules, considered=plan.considered, notes=notes) for other in plans]
 
-    def other_plans(self, plan: Plan) -> list[tuple[Plan, Wanted]]:
+    def other_plans(self, plan: Plan) -> list[tuple[Plan, SearchContext]]:
         """The best plans of the model as it is written, on several meshes, without the given plan."""
-        others = list[tuple[Plan, Wanted]]()
+        others = list[tuple[Plan, SearchContext]]()
         for model, one in self.results.candidates:
             if one.mesh != plan.mesh or model.graph is not plan.model.graph:
                 other = replace(made(one, model, self), exposed=self.machine.exposure)
@@ -172,25 +172,25 @@ class Wanted:
         return replace(apply_pins(given, pins, model, mesh, self.library), excluded=self.excluded)
 
 
-def made(found: Found, model: Model, wanted: Wanted) -> Plan:
+def made(found: Found, model: Model, context: SearchContext) -> Plan:
     """The plan that was found, without notes."""
     problem, best = found.problem, found.best
     assert best.plan is not None, "what is found has a plan"
     graph = assemble(problem, best.plan, found.mesh, model)
     conversions = problem.prices.conversions
     cost = plan_cost(graph, problem.meaning, conversions, model.loss)
-    plan = Plan(model, found.mesh, wanted.machine.name, wanted.strategy, graph, cost, conversions)
-    return recomputing(plan, wanted.limit.recomputed, wanted.machine, wanted.library)
+    plan = Plan(model, found.mesh, context.machine.name, context.strategy, graph, cost, conversions)
+    return recomputing(plan, context.limit.recomputed, context.machine, context.library)
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The cheapest plan of a search, with the context in which it was `wanted`: at a price of memory where that is the
+    """The cheapest plan of a search, with the `context` in which it was found: at a price of memory where that is the
     limit. `free` is the context without such a price. `others` are plans that cost nearly as little on other meshes, or
     with the operators of the given model.
     """
 
     plan: Plan
-    wanted: Wanted
-    free: Wanted | None = None
-    others: Sequence[tuple[Plan, Wanted]] = ()
+    context: SearchContext
+    free: SearchContext | None = None
+    others: Sequence[tuple[Plan, SearchContext]] = ()
