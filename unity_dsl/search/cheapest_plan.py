@@ -21,7 +21,7 @@ from .gathered_pins import describe_gathered
 from .joint_layouts import joint_layouts
 from .layout_pins import Pin, pinned_paths
 from .meshes.mesh_search import Outcome, is_beyond_proof, is_large, search_around, search_meshes
-from .meshes.near_search import Found, Task
+from .meshes.near_search import BestOnMesh, Task
 from .model_variants.layouts_of_a_plan import GAIN, Layouts
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, variants
@@ -206,7 +206,7 @@ def fusions_in(given: Plan, fusions: Sequence[RuleDecl], context: SearchContext)
     return found
 
 
-def _large_start(given: Plan, context: SearchContext) -> Found | None:
+def _large_start(given: Plan, context: SearchContext) -> BestOnMesh | None:
     """The result of the search for a model, if searching a similar model as a whole would take long."""
     found = context.found_of(given.model, given.mesh)
     return found if found is not None and is_large(found) else None
@@ -217,7 +217,7 @@ def _plan(
     meshes: Sequence[Mesh],
     context: SearchContext,
     below: float = inf,
-    start: Found | None = None,
+    start: BestOnMesh | None = None,
 ) -> Plan | None:
     """The cheapest plan of one model, or None where none costs less than `below`. With a `start`, found for other
     operators or prices, this is a local search from its layouts. Raises as `search`.
@@ -271,7 +271,7 @@ def keeps_pins(changed: Model, pins: Mapping[str, Pin], given: Model) -> bool:
         return False
 
 
-def _better(variant: Variant, best: Plan, given: Plan, context: SearchContext, start: Found | None = None) -> Plan:
+def _better(variant: Variant, best: Plan, given: Plan, context: SearchContext, start: BestOnMesh | None = None) -> Plan:
     """The plan of a changed model if it costs less than the best so far and keeps pins, else the best; `start` as for
     `_plan`.
     """

@@ -23,7 +23,7 @@ from .layout_problem.plan_assembly import assemble
 from .layout_problem.problem_context import Prices, prices_on
 from .memory_limit.held_bytes import HeldBytes, Moment
 from .memory_limit.memory_price import MemoryPrice
-from .meshes.near_search import Found
+from .meshes.near_search import BestOnMesh
 from .plan_notes import of_any_layouts
 from .strategies import STRATEGIES
 
@@ -67,10 +67,10 @@ class Results:
     `coarse` meshes. The `candidates` are the best plans of several meshes that cost nearly the same, with their model.
     """
 
-    found: dict[Mesh, Found] = field(default_factory=dict)
+    found: dict[Mesh, BestOnMesh] = field(default_factory=dict)
     bounds: dict[Mesh, float] = field(default_factory=dict)
-    coarse: dict[Mesh, Found] = field(default_factory=dict)
-    candidates: list[tuple[Model, Found]] = field(default_factory=list)
+    coarse: dict[Mesh, BestOnMesh] = field(default_factory=dict)
+    candidates: list[tuple[Model, BestOnMesh]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class SearchContext:
         limit = replace(self.limit, multiplier=multiplier, recomputed=recomputed, below=below, busy=busy)
         return replace(self, limit=limit, results=Results())
 
-    def knowing(self, found: Mapping[Mesh, Found]) -> SearchContext:
+    def knowing(self, found: Mapping[Mesh, BestOnMesh]) -> SearchContext:
         """The same with only what was found on these meshes as its results."""
         return replace(self, results=Results(found=dict(found)))
 
@@ -159,7 +159,7 @@ class SearchContext:
             self.shared.prices[mesh] = prices_on(mesh, self.machine, self.searched, self.theorems, self.gradient_bytes)
         return self.shared.prices[mesh]
 
-    def found_of(self, model: Model, mesh: Mesh) -> Found | None:
+    def found_of(self, model: Model, mesh: Mesh) -> BestOnMesh | None:
         """The result on a mesh for this very model, if it is the last model that was searched there."""
         found = self.results.found.get(mesh)
         return found if found is not None and found.problem.meaning.graph is model.graph else None
@@ -172,7 +172,7 @@ class SearchContext:
         return replace(apply_pins(given, pins, model, mesh, self.library), excluded=self.excluded)
 
 
-def made(found: Found, model: Model, context: SearchContext) -> Plan:
+def made(found: BestOnMesh, model: Model, context: SearchContext) -> Plan:
     """The plan that was found, without notes."""
     problem, best = found.problem, found.best
     assert best.plan is not None, "what is found has a plan"

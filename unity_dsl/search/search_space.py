@@ -15,7 +15,7 @@ from ..machine.machine import Machine
 from ..rules.shipped_rules import ShippedRules
 from ..syntax.parse_rules import RuleDecl
 from .layout_pins import Pin
-from .meshes.near_search import Found
+from .meshes.near_search import BestOnMesh
 from .strategies import AUTO, Strategy
 from .strategy_space import algebras_for
 
@@ -73,7 +73,7 @@ class Solving:
 
     recompute: Collection[str] | None = ()
     kept_iterations: Mapping[str, int] | None = field(default_factory=dict)
-    known: dict[Mesh, Found] | None = None
+    known: dict[Mesh, BestOnMesh] | None = None
     chosen: Plan | None = None
     of_use: Callable[[Plan], bool] = lambda cheapest: True
     division: BatchDivision | None = None

@@ -18,7 +18,7 @@ from .drawn_plan import drawn_plan
 from .memory_limit.least_bytes import LeastBytes
 from .memory_limit.limited_search import LimitedSearch, Searched, beyond_limit, within_limit
 from .memory_limit.stored_bytes import StoredBytes
-from .meshes.near_search import Found
+from .meshes.near_search import BestOnMesh
 from .plan_notes import describe_precision, describe_unused
 from .search_context import Limit, Results, SearchContext, Solution
 from .search_end import why_ended
@@ -137,7 +137,7 @@ class _Solve:
             multiplier: float,
             meshes: Sequence[Mesh],
             again: frozenset[str],
-            known: Mapping[Mesh, Found],
+            known: Mapping[Mesh, BestOnMesh],
             below: float,
             busy: str,
         ) -> Searched:

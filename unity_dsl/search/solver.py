@@ -17,9 +17,9 @@ from .accounting.memory_budget import Budget
 from .accounting.weighed_plan import counted, within_memory
 from .cheapest_plan import fusions_in
 from .constants import DIVIDED, ROUNDS_ON_MESH
-from .layout_problem.starting_domains import Held
+from .layout_problem.starting_domains import KnownChoices
 from .meshes.mesh_search import search_around, search_meshes
-from .meshes.near_search import Found, Task, held_by, near_plan
+from .meshes.near_search import BestOnMesh, Task, choices_of, near_plan
 from .offloading import offloading
 from .plan_notes import as_limited, of_any_layouts
 from .point import FREE, Point, Restricted
@@ -51,7 +51,7 @@ class Solver:
     space: SearchSpace
     meshes: Sequence[Mesh]
     part_of: Callable[[int], Part]
-    known: dict[int, dict[Mesh, Found]] = field(default_factory=dict)
+    known: dict[int, dict[Mesh, BestOnMesh]] = field(default_factory=dict)
     cheapest: dict[int, float] = field(default_factory=dict)
 
     def start(self, count: int, exposure: Exposure, below: float = inf) -> tuple[Point, list[Point]]:
@@ -75,7 +75,7 @@ class Solver:
         plan = found.plan.unlimited or found.plan
         return in_micro_batches(plan, self.part_of(count).division).cost.seconds
 
-    def _started(self, count: int, exposure: Exposure, below: float, known: dict[Mesh, Found]) -> Solution:
+    def _started(self, count: int, exposure: Exposure, below: float, known: dict[Mesh, BestOnMesh]) -> Solution:
         """The solution at an exposure, on the known meshes if there are any."""
         algebras, division = self.space.algebras, self.part_of(count).division
         chosen = None if algebras is None or count == 1 else algebras.chosen.get(self.space.exposing(exposure).machine)
@@ -146,7 +146,7 @@ class Solver:
         context = replace(point.context.knowing(point.context.results.found), machine=machine, shared=Shared())
         if (known := point.context.found_of(model, mesh)) is None:
             return None
-        found = near_plan(_task(point, context), mesh, held_by(mesh, [known]), inf)
+        found = near_plan(_task(point, context), mesh, choices_of(mesh, [known]), inf)
         return None if found is None else self._point(found, replace(point, exposure=exposure), context)
 
     def near(self, point: Point, restricted: Restricted, factor: float) -> Point | None:
@@ -159,13 +159,13 @@ class Solver:
         if known is None:
             return None
         weights = {path for path, weight in given.model.weights() if weight.value.needs_gradient}
-        held = held_by(given.mesh, [known]).without(weights if restricted.keeping else ())
+        choices = choices_of(given.mesh, [known]).without(weights if restricted.keeping else ())
         best: Point | None = None
         limits = context.limit.multiplier or context.limit.recomputed
         priced = [context, *([point.free] if limits and point.free is not None else [])]
         for one in priced:
             task = _task(replace(point, restricted=restricted), one)
-            found = near_plan(task, given.mesh, held, known.best.cost * factor, rounds=1)
+            found = near_plan(task, given.mesh, choices, known.best.cost * factor, rounds=1)
             new = None if found is None else self._point(found, replace(point, restricted=restricted), one)
             if new is not None and (best is None or new.plan.cost.seconds < best.plan.cost.seconds):
                 best = new
@@ -176,10 +176,10 @@ class Solver:
         given, context = point.plan, point.context
         known = context.found_of(given.model, given.mesh)
         task = _task(point, context)
-        held = Held() if known is None else _held_on(mesh, known)
+        choices = KnownChoices() if known is None else _choices_on(mesh, known)
         below = factor * (known.best.cost if known else context.cost(replace(given, division=None)))
-        found = near_plan(task, mesh, held, below, rounds=ROUNDS_ON_MESH) if held.chosen else None
-        if found is None and (point.restricted.placed or not held.chosen):
+        found = near_plan(task, mesh, choices, below, rounds=ROUNDS_ON_MESH) if choices.chosen else None
+        if found is None and (point.restricted.placed or not choices.chosen):
             try:
                 found = search_meshes(task, (mesh,), below, None, (known,) if known else (), False).found
             except InputError:
@@ -202,7 +202,7 @@ class Solver:
         found = search_around(_task(like, context), known, inf).found
         return None if found is None else self._point(found, like, context)
 
-    def _point(self, found: Found, like: Point, context: SearchContext) -> Point:
+    def _point(self, found: BestOnMesh, like: Point, context: SearchContext) -> Point:
         """A point for what was found, with what is known of the point `like`. The plan is brought within the memory if
         the memory limits that of `like`.
         """
@@ -258,12 +258,12 @@ def _task(point: Point, context: SearchContext) -> Task:
     return Task(model, context.priced, point.restricted.allowed(model, context), context.memory(model))
 
 
-def _held_on(mesh: Mesh, known: Found) -> Held:
+def _choices_on(mesh: Mesh, known: BestOnMesh) -> KnownChoices:
     """The choices of a plan on another mesh, carried over to the axes of this one: reordered, split, or with a factor
     moved.
     """
     order = reordered_axes(mesh, known.mesh)
-    return held_by(mesh, [known]) if order is None else held_by(known.mesh, [known]).reordered(order)
+    return choices_of(mesh, [known]) if order is None else choices_of(known.mesh, [known]).reordered(order)
 
 
 def _like(given: Plan, plan: Plan) -> Plan:

@@ -20,7 +20,7 @@ from .layout_problem.changed_operators import changed_paths
 from .layout_problem.held_price import HeldPrice
 from .layout_problem.model_problem import Problem, build_problem
 from .layout_problem.variable_meaning import Impossible
-from .meshes.near_search import Found, Task, held_by, near_plan
+from .meshes.near_search import BestOnMesh, Task, choices_of, near_plan
 from .model_variants.layouts_of_a_plan import GAIN
 from .refusals import explain_refusal
 from .search_context import SearchContext
@@ -75,12 +75,12 @@ def accept_used(plan: Plan, rules: Sequence[RuleDecl], shipped: ShippedRules) ->
             shipped.accept(rule.name)
 
 
-def found_of(chosen: Chosen) -> Found:
+def found_of(chosen: Chosen) -> BestOnMesh:
     """The chosen plan in the form in which the search has its results."""
-    return Found(chosen.problem, Optimum(chosen.plan, chosen.cost, -inf, False))
+    return BestOnMesh(chosen.problem, Optimum(chosen.plan, chosen.cost, -inf, False))
 
 
-def in_same_layouts(fused: Space, start: Found, chosen: Chosen) -> Found | None:
+def in_same_layouts(fused: Space, start: BestOnMesh, chosen: Chosen) -> BestOnMesh | None:
     """The plan of a model with fused operators in the layouts that were chosen; None where it does not cost less.
 
     Values are stored and made as before: a fused operator has no more configurations than the operators that it
@@ -89,8 +89,8 @@ def in_same_layouts(fused: Space, start: Found, chosen: Chosen) -> Found | None:
     kept = _kept_layouts(fused.model, chosen.graph)
     task = Task(fused.model, lambda _: start.problem.prices, lambda _: kept, chosen.held)
     changed = changed_paths(fused.model.graph, start.problem.meaning.graph)
-    held = held_by(start.mesh, [start]).without(changed)
-    return near_plan(task, start.mesh, held, chosen.cost * (1 - GAIN), rounds=1, reach=0)
+    choices = choices_of(start.mesh, [start]).without(changed)
+    return near_plan(task, start.mesh, choices, chosen.cost * (1 - GAIN), rounds=1, reach=0)
 
 
 def _kept_layouts(model: Model, graph: PlannedGraph) -> Restriction:

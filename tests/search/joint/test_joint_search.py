@@ -30,7 +30,7 @@ from unity_dsl.search.joint.joint_search import JointOptimum, search_joint
 from unity_dsl.search.layout_problem.model_problem import build_problem
 from unity_dsl.search.layout_problem.problem_context import Prices, prices_on
 from unity_dsl.search.meshes import mesh_search
-from unity_dsl.search.meshes.near_search import Found
+from unity_dsl.search.meshes.near_search import BestOnMesh
 from unity_dsl.search.plan_search import search
 from unity_dsl.search.search_space import SearchSpace
 from unity_dsl.search.solve import solve
@@ -200,7 +200,7 @@ def test_another_search_begins_with_the_plan_of_a_large_problem(
     bound is known. A problem that is small enough for a proof is searched as a whole.
     """
     machine, model = load_machine("dgx-h100"), build(BIASED.replace("4", "64"))
-    mesh, known = build_mesh(machine, 8, (2, 2, 2)), dict[Mesh, Found]()
+    mesh, known = build_mesh(machine, 8, (2, 2, 2)), dict[Mesh, BestOnMesh]()
     chosen = search(model, mesh, machine, library, algebras=algebras, known=known)
     told = []
     for large in (10**9, 0):

@@ -14,7 +14,7 @@ from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.search.accounting.plan_cost import plan_cost
 from unity_dsl.search.layout_pins import parse_pins
 from unity_dsl.search.layout_problem.variable_meaning import Meaning
-from unity_dsl.search.meshes.near_search import Found
+from unity_dsl.search.meshes.near_search import BestOnMesh
 from unity_dsl.search.plan_search import search
 
 from ..conftest import Build
@@ -40,7 +40,7 @@ def planned(build: Build, library: Library, products: float) -> tuple[Plan, floa
     rows in slices around it.
     """
     machine = load_machine("dgx-h100").exposing(Exposure(products=products))
-    mesh, known = build_mesh(machine, 8, (8,)), dict[Mesh, Found]()
+    mesh, known = build_mesh(machine, 8, (8,)), dict[Mesh, BestOnMesh]()
     plan = search(build(MODEL), mesh, machine, library, pins=PINS, known=known)
     (found,) = known.values()
     return plan, found.best.cost, machine

@@ -12,7 +12,7 @@ from unity_dsl.search.folded_solver.problem_part import everything
 from unity_dsl.search.layout_pins import apply_pins
 from unity_dsl.search.layout_problem.model_problem import build_problem
 from unity_dsl.search.layout_problem.problem_context import prices_on
-from unity_dsl.search.layout_problem.starting_domains import Held, held_domain, undivided_domain
+from unity_dsl.search.layout_problem.starting_domains import KnownChoices, known_domain, undivided_domain
 from unity_dsl.search.layout_problem.variable_meaning import Impossible
 
 from ..conftest import FOUR, Build
@@ -73,12 +73,12 @@ def test_what_a_plan_of_another_model_lacks_keeps_its_choices(build: Build, libr
     )
     plan = optimise(less.part, everything(less.part)).plan
     assert plan is not None
-    held = Held()
-    held.add(less, plan)
-    domains = held_domain(more, held)
-    assert set(more.meaning.nodes) - set(held.chosen), "the models have different operators"
+    choices = KnownChoices()
+    choices.add(less, plan)
+    domains = known_domain(more, choices)
+    assert set(more.meaning.nodes) - set(choices.chosen), "the models have different operators"
     for name, (variable, options) in more.meaning.nodes.items():
         left = int(domains.masks[variable].sum())
-        assert left == (1 if name in held.chosen else len(options.typed)), name
+        assert left == (1 if name in choices.chosen else len(options.typed)), name
     best = optimise(more.part, everything(more.part).intersected(domains))
     assert best.plan is not None

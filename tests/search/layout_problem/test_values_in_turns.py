@@ -18,7 +18,7 @@ from unity_dsl.search.choices.layout_space import Hidden
 from unity_dsl.search.layout_pins import parse_pin
 from unity_dsl.search.layout_problem.gather_exposure import values_in_turns
 from unity_dsl.search.layout_problem.variable_meaning import Meaning
-from unity_dsl.search.meshes.near_search import Found
+from unity_dsl.search.meshes.near_search import BestOnMesh
 from unity_dsl.search.plan_search import search
 
 from ..conftest import Build
@@ -53,7 +53,7 @@ def test_values_of_a_body_are_hidden_and_its_weights_are_not(build: Build) -> No
 @pytest.mark.parametrize("values", [0.25, 0.5, 1.0])
 def test_the_cost_of_a_plan_is_what_the_search_minimised(build: Build, library: Library, values: float) -> None:
     machine = load_machine("dgx-h100")
-    mesh, known = build_mesh(machine, 8, (2, 4)), dict[Mesh, Found]()
+    mesh, known = build_mesh(machine, 8, (2, 4)), dict[Mesh, BestOnMesh]()
     plan = search(build(TOWERS), mesh, machine.exposing(Exposure(values=values)), library, known=known)
     (found,) = known.values()
     assert plan.cost.seconds == pytest.approx(found.best.cost, rel=1e-6)

@@ -24,7 +24,7 @@ from unity_dsl.search.exact_search.bounded_search import survey
 from unity_dsl.search.folded_solver.problem_part import everything
 from unity_dsl.search.layout_problem.model_problem import build_problem
 from unity_dsl.search.layout_problem.problem_context import prices_on
-from unity_dsl.search.layout_problem.starting_domains import Held
+from unity_dsl.search.layout_problem.starting_domains import KnownChoices
 from unity_dsl.search.meshes import mesh_search as module
 from unity_dsl.search.plan_search import meshes_for, search
 from unity_dsl.syntax.diagnostic import InputError
@@ -261,8 +261,8 @@ def test_a_search_below_a_known_cost_misses_no_plan_that_it_finds_otherwise(libr
     prices = prices_on(mesh, machine, library, ShardingTheorems(library), model.gradient_bytes)
     problem = build_problem(model, prices, Restriction())
     known = survey(problem.part, everything(problem.part))
-    best = module._best(problem, known, Held(), inf)
+    best = module._best(problem, known, KnownChoices(), inf)
     assert not best.exact
-    below = module._best(problem, known, Held(), best.cost * 1.2)
+    below = module._best(problem, known, KnownChoices(), best.cost * 1.2)
     assert below.plan is not None
     assert below.cost <= best.cost * (1 + 1e-9)

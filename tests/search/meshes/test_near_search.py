@@ -23,8 +23,8 @@ from unity_dsl.search.folded_solver.problem_part import Domains, Part, everythin
 from unity_dsl.search.layout_problem.problem_context import Prices, prices_on
 from unity_dsl.search.layout_problem.starting_domains import near_domain, undivided_domain
 from unity_dsl.search.meshes import fine_meshes, fine_search, mesh_search, near_search
-from unity_dsl.search.meshes.fine_search import held_apart
-from unity_dsl.search.meshes.near_search import Found, Task, held_by, near_plan
+from unity_dsl.search.meshes.fine_search import choices_apart
+from unity_dsl.search.meshes.near_search import BestOnMesh, Task, choices_of, near_plan
 from unity_dsl.search.plan_search import search
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source
@@ -46,9 +46,9 @@ def task_of(model: Model, machine: Machine, library: Library) -> Task:
     return Task(model, priced, lambda mesh: Restriction())
 
 
-def best_on(task: Task, mesh: Mesh) -> Found:
+def best_on(task: Task, mesh: Mesh) -> BestOnMesh:
     problem = task.problem(mesh)
-    return Found(problem, optimise(problem.part, everything(problem.part)))
+    return BestOnMesh(problem, optimise(problem.part, everything(problem.part)))
 
 
 def with_links_alike(library: Library, build: Build) -> tuple[Task, Machine]:
@@ -67,7 +67,7 @@ def test_a_plan_is_held_on_a_mesh_with_its_axes_in_another_order(library: Librar
     best = best_on(task, one)
     order = reordered_axes(other, one)
     assert order == (1, 0)
-    turned = near_plan(task, other, held_by(one, [best]).reordered(order), inf, rounds=1, reach=0)
+    turned = near_plan(task, other, choices_of(one, [best]).reordered(order), inf, rounds=1, reach=0)
     assert turned is not None and turned.best.plan is not None
     assert turned.best.cost == pytest.approx(best.best.cost, rel=1e-9)
 
@@ -77,9 +77,9 @@ def test_a_plan_is_held_where_axes_that_are_no_neighbours_make_up_its_own(librar
     task, machine = with_links_alike(library, build)
     coarse = [best_on(task, build_mesh(machine, 8, shape)) for shape in ((4, 2), (8,))]
     mesh = build_mesh(machine, 8, (2, 2, 2))
-    held = held_apart(mesh, coarse)
-    assert held.chosen and not held_apart(mesh, coarse[1:]).chosen
-    found = near_plan(task, mesh, held, inf, rounds=1, reach=0)
+    choices = choices_apart(mesh, coarse)
+    assert choices.chosen and not choices_apart(mesh, coarse[1:]).chosen
+    found = near_plan(task, mesh, choices, inf, rounds=1, reach=0)
     assert found is not None and found.best.cost <= coarse[0].best.cost * (1 + 1e-9)
 
 
@@ -105,20 +105,20 @@ def test_plans_next_to_some_are_those_of_the_whole_problem(seed: int, library: L
     machine = of_eight(random_machine(rng))
     task = task_of(build(random_model(rng, 4, (8, 12, 16))), machine, library)
     coarse, fine = (build_mesh(machine, 8, shape) for shape in ((2, 4), (2, 2, 2)))
-    held = held_by(fine, [best_on(task, coarse)])
+    choices = choices_of(fine, [best_on(task, coarse)])
     whole = task.problem(fine)
     every = everything(whole.part)
     for reach in (1, 2):
-        expected = optimise(whole.part, every.intersected(near_domain(whole, held, range(3), reach)))
-        found = near_plan(task, fine, held, inf, rounds=1, reach=reach)
+        expected = optimise(whole.part, every.intersected(near_domain(whole, choices, range(3), reach)))
+        found = near_plan(task, fine, choices, inf, rounds=1, reach=reach)
         assert expected.exact and found is not None and found.best.exact, seed
         assert found.best.cost == pytest.approx(expected.cost, rel=1e-9), (seed, reach)
-        last = near_plan(task, fine, held, inf, rounds=50, reach=reach)
+        last = near_plan(task, fine, choices, inf, rounds=50, reach=reach)
         assert last is not None and last.best.cost <= found.best.cost * (1 + 1e-9), seed
-        around = near_domain(whole, held_by(fine, [last]), range(3), reach)
+        around = near_domain(whole, choices_of(fine, [last]), range(3), reach)
         again = optimise(whole.part, every.intersected(around))
         assert again.cost == pytest.approx(last.best.cost, rel=1e-5), (seed, reach)
-    assert near_plan(task, fine, held, last.best.cost * 0.5) is None, seed
+    assert near_plan(task, fine, choices, last.best.cost * 0.5) is None, seed
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -128,8 +128,8 @@ def test_all_that_differs_along_any_axis_is_the_whole_space(seed: int, library: 
     task = task_of(build(random_model(rng, 3, (8, 16))), machine, library)
     mesh = build_mesh(machine, 8, (2, 4))
     exact = best_on(task, mesh)
-    held = held_by(mesh, [best_on(task, build_mesh(machine, 8, (8,)))])
-    found = near_plan(task, mesh, held, inf, rounds=1, reach=2)
+    choices = choices_of(mesh, [best_on(task, build_mesh(machine, 8, (8,)))])
+    found = near_plan(task, mesh, choices, inf, rounds=1, reach=2)
     assert exact.best.exact and found is not None
     assert found.best.cost == pytest.approx(exact.best.cost, rel=1e-9), seed
 
@@ -150,9 +150,9 @@ def test_along_one_axis_after_the_other(library: Library, build: Build, monkeypa
     task = task_of(build(random_model(rng, 4, (8, 12, 16))), machine, library)
     coarse, fine = (build_mesh(machine, 8, shape) for shape in ((4, 2), (2, 2, 2)))
     start = best_on(task, coarse)
-    held = held_by(fine, [start])
+    choices = choices_of(fine, [start])
     monkeypatch.setattr(near_search, "optimise", too_large)
-    found = near_plan(task, fine, held, inf)
+    found = near_plan(task, fine, choices, inf)
     assert found is not None and not found.best.exact
     assert found.best.cost <= start.best.cost * (1 + 1e-9)
 
@@ -191,5 +191,5 @@ def test_what_is_held_is_kept_where_tables_are_too_large(
 
     monkeypatch.setattr(near_search, "MANY", many)
     monkeypatch.setattr(near_search, "optimise", crowded)
-    found = near_plan(task, mesh, held_by(mesh, [best]), inf, reach=3)
+    found = near_plan(task, mesh, choices_of(mesh, [best]), inf, reach=3)
     assert found is not None and found.best.cost == pytest.approx(best.best.cost, rel=1e-9)

@@ -24,7 +24,7 @@ from ..exact_search.bounded_search import search as optimum_of
 from ..folded_solver.exact_minimum import Solved
 from ..folded_solver.problem_part import Domains, everything
 from ..layout_problem.model_problem import Problem
-from ..layout_problem.starting_domains import Held
+from ..layout_problem.starting_domains import KnownChoices
 from ..layout_problem.variable_meaning import Meaning
 from ..meshes.near_search import Task
 from ..search_end import check_end
@@ -143,11 +143,11 @@ class _Search:
         )
 
 
-def near_problem(task: Task, mesh: Mesh, algebra: Algebra, held: Held, whole: bool) -> Problem:
+def near_problem(task: Task, mesh: Mesh, algebra: Algebra, choices: KnownChoices, whole: bool) -> Problem:
     """The problem of a model with all that can be extracted. If not `whole`, operators of the model have only
-    configurations in the neighbourhood of those held.
+    configurations in the neighbourhood of known `choices`.
     """
-    near = {} if whole else {path: Around(frozenset(chosen)) for path, chosen in held.chosen.items()}
+    near = {} if whole else {path: Around(frozenset(chosen)) for path, chosen in choices.chosen.items()}
     return task.problem(mesh, near, algebra.graphs)
 
 

@@ -86,14 +86,14 @@ def _fit(around: _Around, masks: list[Mask]) -> None:
 
 def axis_domains(problem: Problem, plan: Solved) -> Iterator[Domains]:
     """For each mesh axis, the domain of plans that differ from `plan` along that axis only."""
-    held = Held()
-    held.add(problem, plan)
+    choices = KnownChoices()
+    choices.add(problem, plan)
     for axis in range(len(problem.spaces.mesh.axes)):
-        yield near_domain(problem, held, (axis,))
+        yield near_domain(problem, choices, (axis,))
 
 
 @dataclass(frozen=True)
-class Held:
+class KnownChoices:
     """The choices of some plans along every mesh axis, as `AxisChoices`, by path of operator or value."""
 
     chosen: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)
@@ -104,18 +104,18 @@ class Held:
         """
         self._add(problem, problem.meaning, [plan], "", blocks)
 
-    def join(self, other: Held) -> None:
+    def join(self, other: KnownChoices) -> None:
         """Adds the choices of other plans."""
         for path, chosen in other.chosen.items():
             self.chosen.setdefault(path, set()).update(chosen)
 
-    def without(self, paths: Container[str]) -> Held:
+    def without(self, paths: Container[str]) -> KnownChoices:
         """A copy without the choices at some paths."""
-        return Held({path: chosen for path, chosen in self.chosen.items() if path not in paths})
+        return KnownChoices({path: chosen for path, chosen in self.chosen.items() if path not in paths})
 
-    def reordered(self, order: Sequence[int]) -> Held:
+    def reordered(self, order: Sequence[int]) -> KnownChoices:
         """The same choices on a mesh with other axes: its axis i takes the choice of axis `order[i]`."""
-        return Held(
+        return KnownChoices(
             {path: {tuple(one[axis] for axis in order) for one in chosen} for path, chosen in self.chosen.items()}
         )
 
@@ -132,12 +132,12 @@ class Held:
             self._add(problem, body, iterations, f"{prefix}{segment.name}.", blocks)
 
 
-def held_domain(problem: Problem, held: Held) -> Domains:
+def known_domain(problem: Problem, choices: KnownChoices) -> Domains:
     """The domain of the choices that some plans have."""
-    return near_domain(problem, held, ())
+    return near_domain(problem, choices, ())
 
 
-def near_domain(problem: Problem, held: Held, axes: Sequence[int], reach: int = 1) -> Domains:
+def near_domain(problem: Problem, choices: KnownChoices, axes: Sequence[int], reach: int = 1) -> Domains:
     """The domain of choices that differ from one of some plans along at most `reach` of the mesh `axes`, for every
     operator and value.
 
@@ -146,9 +146,9 @@ def near_domain(problem: Problem, held: Held, axes: Sequence[int], reach: int = 
     others = [axis for axis in range(len(problem.spaces.mesh.axes)) if axis not in axes]
 
     def near(path: str, found: AxisChoices) -> Mask:
-        if path not in held.chosen:
+        if path not in choices.chosen:
             return np.ones(len(found), dtype=bool)
-        known = np.array(sorted(held.chosen[path]), dtype=np.intp)
+        known = np.array(sorted(choices.chosen[path]), dtype=np.intp)
         differs = found[:, None, :] != known
         return np.asarray(((differs.sum(axis=2) <= reach) & ~differs[:, :, others].any(axis=2)).any(axis=1))
 

@@ -18,7 +18,7 @@ from ..accounting.kept_iterations import shadow_price_of_memory, with_room_used
 from ..accounting.memory_budget import Budget
 from ..accounting.weighed_plan import counted, least_held, recomputing, within_memory
 from ..constants import COARSE, FAR_COARSE, FAR_TOO_LARGE, MOST_SCOUTS, MOST_TRIES, PREDICTED_WITHIN, ROOM_COMPARED
-from ..meshes.near_search import Found
+from ..meshes.near_search import BestOnMesh
 from ..plan_notes import describe_excess, describe_gap
 from ..search_end import SearchEnded
 from ..search_progress import tell_stage
@@ -33,12 +33,12 @@ class Searched:
     """
 
     plan: Plan | None
-    found: Found | None
+    found: BestOnMesh | None
     bounds: Mapping[Mesh, float]
     others: Sequence[Plan] = ()
 
 
-Search = Callable[[float, Sequence[Mesh], frozenset[str], Mapping[Mesh, Found], float, str], Searched]
+Search = Callable[[float, Sequence[Mesh], frozenset[str], Mapping[Mesh, BestOnMesh], float, str], Searched]
 """Searches at a multiplier, on meshes, with segments recomputed, from what is known, below a cost. The multiplier
 prices what is held while the operator named last runs.
 """
@@ -61,9 +61,9 @@ class LimitedSearch:
     every: Sequence[Mesh]
     search: Search
     segments: Sequence[str]
-    coarse: dict[Mesh, Found] = field(default_factory=dict)
+    coarse: dict[Mesh, BestOnMesh] = field(default_factory=dict)
     others: list[Plan] = field(default_factory=list)
-    scouts: dict[tuple[float, frozenset[str]], Found] = field(default_factory=dict)
+    scouts: dict[tuple[float, frozenset[str]], BestOnMesh] = field(default_factory=dict)
     tried: list[Plan] = field(default_factory=list)
     busy: dict[frozenset[str], str] = field(default_factory=dict)
     worth: dict[frozenset[str], float] = field(default_factory=dict)
@@ -85,9 +85,9 @@ class LimitedSearch:
         multiplier: float,
         meshes: Sequence[Mesh],
         again: frozenset[str],
-        known: Mapping[Mesh, Found] = {},
+        known: Mapping[Mesh, BestOnMesh] = {},
         below: float = inf,
-    ) -> tuple[Attempt, Found] | Bounds:
+    ) -> tuple[Attempt, BestOnMesh] | Bounds:
         """The best plan for a multiplier, with the segments `again` recomputed, if it costs less than `below`. If it
         does not fit because of what it holds at another moment, a plan is searched for at the price of that moment as
         well: on its mesh, or on all if it holds far too much.
@@ -107,9 +107,9 @@ class LimitedSearch:
         multiplier: float,
         meshes: Sequence[Mesh],
         again: frozenset[str],
-        known: Mapping[Mesh, Found],
+        known: Mapping[Mesh, BestOnMesh],
         below: float,
-    ) -> tuple[Attempt, Found] | Bounds:
+    ) -> tuple[Attempt, BestOnMesh] | Bounds:
         fitting = any(not plan.warnings for plan in self.tried)
         tell_stage("cheaper plans within the memory" if fitting else "a plan that fits the memory")
         searched = self.search(multiplier, meshes, again, known, below, self.busy.get(again, ""))

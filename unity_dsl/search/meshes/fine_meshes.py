@@ -12,7 +12,7 @@ from ...rules.process_map import processors
 from ..folded_solver.problem_part import Part
 from ..layout_problem.model_problem import Problem
 from ..layout_problem.variable_meaning import Meaning
-from .near_search import Found, Near
+from .near_search import BestOnMesh, Near
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Fine:
     """
 
     mesh: Mesh
-    above: Sequence[Found]
+    above: Sequence[BestOnMesh]
     near: Near | None = None
 
     def promise(self) -> tuple[bool, float]:
@@ -44,13 +44,13 @@ class Fine:
         return effort_of([found.problem for found in self.above], len(self.mesh.axes))
 
 
-def promising_first(meshes: Sequence[Mesh], coarse: Sequence[Found]) -> list[Fine]:
+def promising_first(meshes: Sequence[Mesh], coarse: Sequence[BestOnMesh]) -> list[Fine]:
     """The meshes with the coarser ones that they split. Meshes that split one with a cheap plan come first."""
     every = [Fine(mesh, [one for one in coarse if refined_blocks(mesh, one.mesh) is not None]) for mesh in meshes]
     return sorted(every, key=lambda one: least_of(one.above))
 
 
-def least_of(coarse: Iterable[Found]) -> tuple[float, bool]:
+def least_of(coarse: Iterable[BestOnMesh]) -> tuple[float, bool]:
     """The lowest cost on coarse meshes, and whether no plan was found for it: then it is the cutoff that other meshes
     gave.
     """
@@ -76,7 +76,7 @@ def configurations_of(meaning: Meaning) -> int:
     return sum(prod(map(len, by_axis)) for by_axis in own) + sum(map(configurations_of, meaning.bodies))
 
 
-def coarse_count(coarse: Sequence[Found]) -> int:
+def coarse_count(coarse: Sequence[BestOnMesh]) -> int:
     """How many configurations there are on the finest of coarser meshes."""
     return max((sum(counts(found.problem.part)) for found in coarse), default=0)
 

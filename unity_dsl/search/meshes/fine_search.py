@@ -29,20 +29,20 @@ from ..constants import (
     REGROUPED,
     SEARCHED_TWICE,
 )
-from ..layout_problem.starting_domains import Held
+from ..layout_problem.starting_domains import KnownChoices
 from ..search_end import check_end
 from .fine_meshes import Fine, coarse_count, least_of, processes_when
-from .near_search import Found, Near, Task, has_many, held_by, near_by, near_plan
+from .near_search import BestOnMesh, Near, Task, choices_of, has_many, near_by, near_plan
 
 
 @dataclass(frozen=True)
 class _Local:
-    """A local search on a mesh from the choices `held`, for a plan that costs less than `below`. If a held plan is
-    `known` to cost less than some amount, the search first looks only below that, which is less work.
+    """A local search on a mesh from known `choices`, for a plan that costs less than `below`. If a plan with these
+    choices is `known` to cost less than some amount, the search first looks only below that, which is less work.
     """
 
     on: Fine
-    held: Held
+    choices: KnownChoices
     below: float
     known: float = inf
     reach: int = 1
@@ -75,7 +75,7 @@ def _search(task: Task, those: Sequence[_Local], processes: int) -> None:
 
     def search(local: _Local) -> Near | None:
         for below in sorted({min(local.known, local.below), local.below}):
-            found = near_plan(task, local.on.mesh, local.held, below, rounds=1, reach=local.reach)
+            found = near_plan(task, local.on.mesh, local.choices, below, rounds=1, reach=local.reach)
             if found is not None:
                 return near_by(found)
         return None
@@ -87,7 +87,7 @@ def _search(task: Task, those: Sequence[_Local], processes: int) -> None:
 
 def _compared(one: Fine, below: float) -> _Local:
     """A search in the neighbourhood of coarser plans, which cost no more here."""
-    return _Local(one, held_by(one.mesh, one.above), below, one.least_above * (1 + NOTHING))
+    return _Local(one, choices_of(one.mesh, one.above), below, one.least_above * (1 + NOTHING))
 
 
 def _regrouped(every: Sequence[Fine], below: float) -> Iterator[_Local]:
@@ -98,18 +98,18 @@ def _regrouped(every: Sequence[Fine], below: float) -> Iterator[_Local]:
     coarse = {found.mesh: found for one in every for found in one.above if found.best.cost <= best * PRUNED}
     for one in every:
         if one.near is None and one.effort <= SEARCHED_TWICE:
-            held = held_apart(one.mesh, coarse.values())
-            if held.chosen:
-                yield _Local(one, held, best)
+            choices = choices_apart(one.mesh, coarse.values())
+            if choices.chosen:
+                yield _Local(one, choices, best)
 
 
-def held_apart(mesh: Mesh, coarse: Iterable[Found]) -> Held:
+def choices_apart(mesh: Mesh, coarse: Iterable[BestOnMesh]) -> KnownChoices:
     """The choices of coarse plans on a mesh where axes that are not adjacent make up the coarse axes."""
-    held = Held()
+    choices = KnownChoices()
     for found in (found for found in coarse if len(found.mesh.axes) < len(mesh.axes)):
         for part_of in regrouped_axes(mesh, found.mesh):
-            held.join(held_by(found.mesh, [found]).reordered(part_of))
-    return held
+            choices.join(choices_of(found.mesh, [found]).reordered(part_of))
+    return choices
 
 
 def _moved(one: Fine, best: Fine) -> list[_Local]:
@@ -120,7 +120,7 @@ def _moved(one: Fine, best: Fine) -> list[_Local]:
     if one.cost <= best.cost * PROMISING:
         return []
     orders = _orders(one.mesh, best.mesh)
-    return [_Local(one, best.near.held.reordered(order), best.cost * PROMISING, reach=0) for order in orders]
+    return [_Local(one, best.near.choices.reordered(order), best.cost * PROMISING, reach=0) for order in orders]
 
 
 def _orders(mesh: Mesh, other: Mesh) -> list[tuple[int, ...]]:

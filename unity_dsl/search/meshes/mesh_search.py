@@ -47,7 +47,7 @@ from ..folded_solver.problem_part import everything
 from ..folded_solver.reduced_cost_filtering import TOLERANCE
 from ..layout_problem.changed_operators import changed_paths
 from ..layout_problem.model_problem import Problem
-from ..layout_problem.starting_domains import Held, axis_domains, even_domain, held_domain, undivided_domain
+from ..layout_problem.starting_domains import KnownChoices, axis_domains, even_domain, known_domain, undivided_domain
 from ..layout_problem.variable_meaning import Crowded, Impossible
 from ..search_end import SearchEnded, check_end, ended_by, why_ended
 from ..search_progress import tell_cost
@@ -55,7 +55,7 @@ from .fine_meshes import Fine, configurations_of, counts, effort_of, processes_w
 from .fine_search import search_near
 from .mesh_joining import coarsenings
 from .mesh_surveys import Surveys
-from .near_search import Found, Near, Task, has_many, held_by, near_plan
+from .near_search import BestOnMesh, Near, Task, choices_of, has_many, near_plan
 
 
 @dataclass
@@ -68,18 +68,18 @@ class Outcome:
     """
 
     cost: float
-    found: Found | None = None
+    found: BestOnMesh | None = None
     surveyed: list[tuple[Problem, Survey]] = field(default_factory=list)
     ended: str | None = None
     told: bool = False
     bounds: dict[Mesh, float] = field(default_factory=dict)
-    coarse: list[Found] = field(default_factory=list)
+    coarse: list[BestOnMesh] = field(default_factory=list)
     near: dict[Mesh, Near] = field(default_factory=dict)
-    beside: list[Found] = field(default_factory=list)
+    beside: list[BestOnMesh] = field(default_factory=list)
     refused: dict[Mesh, Impossible | InputError] = field(default_factory=dict)
 
     @property
-    def candidates(self) -> list[Found]:
+    def candidates(self) -> list[BestOnMesh]:
         """The best plan, then plans of other coarse and fine meshes that cost little more, one a mesh."""
         assert self.found is not None, "a plan was found"
         others = [one for one in (*self.coarse, *self.beside) if one.best.plan is not None]
@@ -104,7 +104,7 @@ def search_meshes(
     meshes: Sequence[Mesh],
     below: float = inf,
     aid: Task | None = None,
-    known: Sequence[Found] = (),
+    known: Sequence[BestOnMesh] = (),
     candidates: bool = True,
 ) -> Outcome:
     """The cheapest plan that costs less than `below`. With `candidates`, the outcome has plans of other fine meshes as
@@ -149,23 +149,23 @@ def _settle(task: Task, outcome: Outcome) -> None:
     _take_near(task, outcome)
     simple = sorted((problem for problem, _ in outcome.surveyed), key=lambda problem: sum(counts(problem.part)))
     for problem in simple[: outcome.found is None]:
-        _keep(Found(problem, _start(problem, Held(), outcome.cost)), outcome)
+        _keep(BestOnMesh(problem, _start(problem, KnownChoices(), outcome.cost)), outcome)
 
 
-def search_around(task: Task, start: Found, below: float) -> Outcome:
+def search_around(task: Task, start: BestOnMesh, below: float) -> Outcome:
     """The best plan on the mesh of a given plan, of a model with other operators, if it costs less than `below`. This
     is a local search from that plan's layouts, with all choices at operators that differ. The outcome has no bound but
     0, since other plans of the mesh are not looked at.
     """
     outcome = Outcome(below, bounds={start.mesh: 0.0})
     changed = changed_paths(task.model.graph, start.problem.meaning.graph)
-    held = held_by(start.mesh, [start]).without(changed)
-    if (found := near_plan(task, start.mesh, held, below)) is not None:
+    choices = choices_of(start.mesh, [start]).without(changed)
+    if (found := near_plan(task, start.mesh, choices, below)) is not None:
         _keep(found, outcome)
     return outcome
 
 
-def _search_coarse(task: Task, meshes: Sequence[Mesh], outcome: Outcome, starts: Sequence[Found]) -> None:
+def _search_coarse(task: Task, meshes: Sequence[Mesh], outcome: Outcome, starts: Sequence[BestOnMesh]) -> None:
     """Searches meshes, the smallest lower bounds first, and keeps what is found for finer ones."""
     surveys, every, left = Surveys(task), outcome.surveyed, EFFORT_COARSE
     further = meshes
@@ -186,7 +186,7 @@ def _search_coarse(task: Task, meshes: Sequence[Mesh], outcome: Outcome, starts:
     _solve_coarse(sorted(every, key=lambda entry: entry[1].bound), outcome, starts)
 
 
-def _solve_coarse(every: Sequence[tuple[Problem, Survey]], outcome: Outcome, starts: Sequence[Found]) -> None:
+def _solve_coarse(every: Sequence[tuple[Problem, Survey]], outcome: Outcome, starts: Sequence[BestOnMesh]) -> None:
     """Finds the best plans of problems: of the first, then of two at a time. Plans much dearer than the best before are
     left out.
     """
@@ -195,7 +195,7 @@ def _solve_coarse(every: Sequence[tuple[Problem, Survey]], outcome: Outcome, sta
         check_end()
         problem, known = every[asked[0]]
         below = asked[1] * (PRUNED_MANY if has_many(problem) else PRUNED)
-        return _best(problem, known, held_by(problem.spaces.mesh, starts), below)
+        return _best(problem, known, choices_of(problem.spaces.mesh, starts), below)
 
     configurations = sum(sum(counts(problem.part)) for problem, _ in every)
     processes = 1 if len(every) < 3 else min(2, processes_when(configurations, PARALLEL_FROM))
@@ -203,7 +203,7 @@ def _solve_coarse(every: Sequence[tuple[Problem, Survey]], outcome: Outcome, sta
         for last in range(1, len(every) + 2, 2):
             numbers = range(max(last - 2, 0), min(last, len(every)))
             for number, optimum in zip(numbers, bests([(n, (n, outcome.cost)) for n in numbers]), strict=True):
-                found = Found(every[number][0], optimum)
+                found = BestOnMesh(every[number][0], optimum)
                 _take(found, outcome)
                 outcome.coarse.append(found)
 
@@ -243,27 +243,27 @@ def _search_whole(task: Task, every: Sequence[Fine], outcome: Outcome) -> None:
         if (surveyed := surveys.of(one.mesh)) is None:
             outcome.refused |= surveys.refused
             continue
-        held = held_by(one.mesh, one.above) if one.near is None else one.near.held
-        _take(Found(surveyed[0], _best(*surveyed, held, known)), outcome)
+        choices = choices_of(one.mesh, one.above) if one.near is None else one.near.choices
+        _take(BestOnMesh(surveyed[0], _best(*surveyed, choices, known)), outcome)
 
 
 def _take_near(task: Task, outcome: Outcome) -> None:
     """Takes the best of the plans of fine meshes, if it is the best of all."""
     best = _best_near(outcome)
     if best is not None and outcome.near[best].cost < outcome.cost:
-        if outcome.near[best].held.chosen:
+        if outcome.near[best].choices.chosen:
             found = _plan_near(task, outcome, best)
         else:  # nothing is chosen anywhere: no operator has a gradient or is worth dividing
             problem = task.problem(best)
-            found = Found(problem, optimise(problem.part, everything(problem.part)))
+            found = BestOnMesh(problem, optimise(problem.part, everything(problem.part)))
         if found is not None:
             _keep(found, outcome)
 
 
-def _beside(task: Task, outcome: Outcome) -> Iterator[Found]:
+def _beside(task: Task, outcome: Outcome) -> Iterator[BestOnMesh]:
     """Plans of the fine meshes besides the best one that cost little more, as many as may be candidates."""
     best = None if outcome.found is None else outcome.found.mesh
-    near = [mesh for mesh, one in outcome.near.items() if one.cost <= outcome.cost * PROMISING and one.held.chosen]
+    near = [mesh for mesh, one in outcome.near.items() if one.cost <= outcome.cost * PROMISING and one.choices.chosen]
     others = sorted((mesh for mesh in near if mesh != best), key=lambda mesh: outcome.near[mesh].cost)
     for mesh in others[: CANDIDATES - 1]:
         found = _plan_near(task, outcome, mesh)
@@ -271,9 +271,9 @@ def _beside(task: Task, outcome: Outcome) -> Iterator[Found]:
             yield found
 
 
-def _plan_near(task: Task, outcome: Outcome, mesh: Mesh) -> Found | None:
+def _plan_near(task: Task, outcome: Outcome, mesh: Mesh) -> BestOnMesh | None:
     """The plan that a local search found on a fine mesh, made again from the choices that were reported of it."""
-    return near_plan(task, mesh, outcome.near[mesh].held, inf, rounds=1, reach=0)
+    return near_plan(task, mesh, outcome.near[mesh].choices, inf, rounds=1, reach=0)
 
 
 def _best_near(outcome: Outcome) -> Mesh | None:
@@ -281,14 +281,14 @@ def _best_near(outcome: Outcome) -> Mesh | None:
     return min(outcome.near, key=lambda mesh: outcome.near[mesh].cost, default=None)
 
 
-def _keep(found: Found, outcome: Outcome) -> None:
+def _keep(found: BestOnMesh, outcome: Outcome) -> None:
     if found.best.plan is not None and found.best.cost < outcome.cost:
         outcome.cost, outcome.found = found.best.cost, found
         if outcome.told:
             tell_cost(outcome.cost, min((known.bound for _, known in outcome.surveyed), default=0.0))
 
 
-def _take(found: Found, outcome: Outcome) -> None:
+def _take(found: BestOnMesh, outcome: Outcome) -> None:
     if outcome.cost == inf and found.best.plan is None:  # layouts convert to any other, but few are held at once
         outcome.refused[found.mesh] = Crowded(crowded_tensor(found.problem.part))
         return
@@ -296,9 +296,9 @@ def _take(found: Found, outcome: Outcome) -> None:
     _keep(found, outcome)
 
 
-def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
-    """The best plan of a problem, if it costs less than `below`. Large problems are bounded once, and a held plan is
-    not improved again there.
+def _best(problem: Problem, known: Survey, choices: KnownChoices, below: float) -> Optimum:
+    """The best plan of a problem, if it costs less than `below`. Large problems are bounded once, and a plan with
+    known `choices` is not improved again there.
     """
     if known.bound >= below:
         return Optimum(None, known.bound, known.bound, True)
@@ -306,7 +306,7 @@ def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
     if large and known.bound >= below * (1 - NEGLIGIBLE):
         return Optimum(None, below, known.bound, False)
     near = nowhere if has_many(problem) else partial(axis_domains, problem)
-    first = Optimum(None, below, -inf, False) if isinstance(known.found, Solver) else _start(problem, held, below)
+    first = Optimum(None, below, -inf, False) if isinstance(known.found, Solver) else _start(problem, choices, below)
     hopeless = has_many(problem) and first.cost > known.bound * PRUNED
     dearest = below if hopeless else min(below, first.cost)
     best = search(known, near, dearest, rounds=1 if large or has_many(problem) else ROUNDS)
@@ -320,16 +320,16 @@ def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
             best = better
     begun, missed = first.plan is not None, best.plan is None and below < inf
     if not best.exact and (begun or missed) and known.domains.count <= SEARCHED_TWICE:
-        other = search(known, near) if begun else _best(problem, known, held, inf)
+        other = search(known, near) if begun else _best(problem, known, choices, inf)
         best = other if other.cost < best.cost else best
     return best
 
 
-def _start(problem: Problem, held: Held, below: float) -> Optimum:
-    """A good plan: the held one, or else one in which all mesh axes do the same, or one in which nothing is divided."""
+def _start(problem: Problem, choices: KnownChoices, below: float) -> Optimum:
+    """A good plan: one with known `choices`, else one in which all mesh axes do the same, or nothing is divided."""
     part, whole = problem.part, everything(problem.part)
-    if held.chosen:
-        first = optimise(part, whole.intersected(held_domain(problem, held)))
+    if choices.chosen:
+        first = optimise(part, whole.intersected(known_domain(problem, choices)))
         if first.plan is not None:
             return first
     if below < inf:
@@ -338,12 +338,12 @@ def _start(problem: Problem, held: Held, below: float) -> Optimum:
     return first if first.plan is not None else optimise(part, whole.intersected(undivided_domain(problem)))
 
 
-def is_large(found: Found) -> bool:
+def is_large(found: BestOnMesh) -> bool:
     """Whether all plans of its mesh are too many to be searched once more."""
     return len(found.mesh.axes) > COARSE or sum(counts(found.problem.part)) > LARGE
 
 
-def is_beyond_proof(found: Found) -> bool:
+def is_beyond_proof(found: BestOnMesh) -> bool:
     """Whether the whole problem of its mesh has so many configurations that searching it is likely to prove nothing."""
     return configurations_of(found.problem.meaning) > LARGE
 

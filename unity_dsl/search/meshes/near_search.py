@@ -25,7 +25,7 @@ from ..folded_solver.problem_part import everything
 from ..layout_problem.held_price import HeldPrice
 from ..layout_problem.model_problem import Problem, build_problem
 from ..layout_problem.problem_context import Prices
-from ..layout_problem.starting_domains import Held, axis_domains, held_domain, near_domain
+from ..layout_problem.starting_domains import KnownChoices, axis_domains, known_domain, near_domain
 from ..layout_problem.variable_meaning import Impossible
 from ..search_end import SearchEnded
 
@@ -49,7 +49,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Found:
+class BestOnMesh:
     """The best plan found on a mesh, or the known cost if none is below it; the `bound` holds for all plans of the
     problem.
     """
@@ -67,32 +67,32 @@ class Near:
     """The result of a local search, as one process sends it to another: its cost and the choices of its plan."""
 
     cost: float
-    held: Held
+    choices: KnownChoices
 
 
-def near_by(found: Found | None) -> Near | None:
-    return None if found is None else Near(found.best.cost, held_by(found.mesh, [found]))
+def near_by(found: BestOnMesh | None) -> Near | None:
+    return None if found is None else Near(found.best.cost, choices_of(found.mesh, [found]))
 
 
 def near_plan(
     task: Task,
     mesh: Mesh,
-    held: Held,
+    choices: KnownChoices,
     below: float,
     *,
     rounds: int = LOCAL_ROUNDS,
     reach: int = 1,
-) -> Found | None:
-    """The plan of a local search on a mesh from the choices `held`, if it costs less than `below`; None as well where
-    nothing is held. Operators and values without held choices have all their choices in the first round. An operator
-    differs from what is held along at most `reach` mesh axes; where the tables are too large for whole neighbourhoods,
-    all operators differ along the same one.
+) -> BestOnMesh | None:
+    """The plan of a local search on a mesh from known `choices`, if it costs less than `below`; None as well where no
+    choices are known. Operators and values without known choices have all their choices in the first round. An operator
+    differs from its known choices along at most `reach` mesh axes; where the tables are too large for whole
+    neighbourhoods, all operators differ along the same one.
     """
-    found: Found | None = None
+    found: BestOnMesh | None = None
     cost, whole = below, True
     for _ in range(rounds):
         try:
-            better = _next_to(task, mesh, held, cost, reach, whole) if held.chosen else None
+            better = _next_to(task, mesh, choices, cost, reach, whole) if choices.chosen else None
         except SearchEnded:
             if found is None:
                 raise
@@ -103,18 +103,18 @@ def near_plan(
         whole = whole and better.best.exact
         if gained < cost * LOCAL_GAIN or (not whole and has_many(better.problem)):
             break
-        held = held_by(mesh, [better])
+        choices = choices_of(mesh, [better])
     return found
 
 
-def held_by(mesh: Mesh, starts: Iterable[Found]) -> Held:
+def choices_of(mesh: Mesh, starts: Iterable[BestOnMesh]) -> KnownChoices:
     """The choices of plans on a mesh: plans of meshes that it splits, and of meshes with as many axes."""
-    held = Held()
+    choices = KnownChoices()
     for found in starts:
         blocks = _parts(mesh, found.mesh)
         if blocks is not None and found.best.plan is not None:
-            held.add(found.problem, found.best.plan, blocks)
-    return held
+            choices.add(found.problem, found.best.plan, blocks)
+    return choices
 
 
 def _parts(mesh: Mesh, other: Mesh) -> Blocks | None:
@@ -124,27 +124,29 @@ def _parts(mesh: Mesh, other: Mesh) -> Blocks | None:
     return refined_blocks(mesh, other)
 
 
-def _next_to(task: Task, mesh: Mesh, held: Held, below: float, reach: int, whole: bool) -> Found | None:
-    """The best plan in the neighbourhood of what is held. It is not exact if the tables are too large: it is then
+def _next_to(task: Task, mesh: Mesh, choices: KnownChoices, below: float, reach: int, whole: bool) -> BestOnMesh | None:
+    """The best plan in the neighbourhood of known `choices`. It is not exact if the tables are too large: it is then
     improved along each mesh axis alone, unless there are MANY variables.
     """
     try:
-        problem = task.problem(mesh, {path: Around(frozenset(chosen), reach) for path, chosen in held.chosen.items()})
+        problem = task.problem(
+            mesh, {path: Around(frozenset(chosen), reach) for path, chosen in choices.chosen.items()}
+        )
     except (Impossible, InputError):
         return None
     part, every = problem.part, everything(problem.part)
     best = Optimum(None, below, -inf, False)
     if whole:
-        near = every.intersected(near_domain(problem, held, range(len(mesh.axes)), reach))
+        near = every.intersected(near_domain(problem, choices, range(len(mesh.axes)), reach))
         best = optimise(part, near, below=below, rounds=1 if has_many(problem) else ROUNDS)
     if not best.exact:
-        first = optimise(part, every.intersected(held_domain(problem, held)))
+        first = optimise(part, every.intersected(known_domain(problem, choices)))
         if best.plan is not None and best.cost < first.cost:
             first = best
         if not has_many(problem):
             first = improved(part, every, partial(axis_domains, problem), first)
         best = replace(first, bound=-inf, exact=False)
-    return Found(problem, best) if best.plan is not None and best.cost < below else None
+    return BestOnMesh(problem, best) if best.plan is not None and best.cost < below else None
 
 
 def has_many(problem: Problem) -> bool:
