@@ -105,7 +105,7 @@ def told(plan: Row) -> Row:
         "micro_batches": plan["micro_batches"]["count"],
         "recomputed": plan["recomputed"],
         "kept_iterations": plan.get("kept_iterations", {}),
-        "gathered_again": len(plan.get("gathered_again", ())),
+        "regathered": len(plan.get("regathered", ())),
         "fits": not plan["warnings"],
     }
 

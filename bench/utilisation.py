@@ -151,10 +151,10 @@ def as_published(plan: Plan, compiled: Compilation) -> Plan:
     """The plan without passes that only our programs have, in which the backward pass re-gathers weights like FSDP.
     Weights of fully recomputed segments are not marked.
     """
-    plan = plan.with_passes(chunks=1, delayed_gradients=False, interleaved=(), stagger=1)
+    plan = plan.with_passes(chunks=1, deferred_gradients=False, interleaved=(), skew=1)
     whole = [path for path in plan.passes.recomputed if path not in plan.passes.kept_iterations]
     again = gathered_paths(plan, compiled.library)
-    return plan.with_passes(gathered_again=frozenset(p for p in again if not any(p.startswith(f"{w}.") for w in whole)))
+    return plan.with_passes(regathered=frozenset(p for p in again if not any(p.startswith(f"{w}.") for w in whole)))
 
 
 # ---------------------------------------------------------------------------------------------- fit

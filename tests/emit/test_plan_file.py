@@ -73,11 +73,11 @@ PASSES = Passes(
     offloaded=frozenset({"decoder"}),
     kept_iterations={"layer": 2, "decoder": 1},
     interleaved=(("left", "right"),),
-    stagger=2,
-    delayed_gradients=True,
+    skew=2,
+    deferred_gradients=True,
     chunks=4,
     bucket_mib=0,
-    gathered_again=frozenset({"layer.w"}),
+    regathered=frozenset({"layer.w"}),
 )
 
 
@@ -133,7 +133,7 @@ def test_a_folder_without_a_plan_is_refused(tmp_path: Path) -> None:
     assert code_of(lambda: load_plan_file(tmp_path / "missing")) == "E403"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "[" * 100_000, '{"format": 2}', '{"format": "x"}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "[" * 100_000, '{"format": 3}', '{"format": "x"}'])
 def test_what_is_no_plan_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / NAME).write_text(text)
     assert code_of(lambda: load_plan_file(tmp_path)) == "E404"

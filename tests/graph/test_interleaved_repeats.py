@@ -14,9 +14,9 @@ from unity_dsl.compilation import Request, compile_model
 from unity_dsl.graph.graph import Graph, Segment
 from unity_dsl.graph.interleaved_repeats import (
     in_model_order,
-    in_turns,
     independent_repeats,
     interleavable_repeats,
+    interleaved_groups,
     run_number,
     side_by_side,
     start_delays,
@@ -82,7 +82,7 @@ def test_repeats_of_a_set_do_not_need_each_other(seed: int, tmp_path: Path) -> N
         assert {value.name for value in step.reads} <= made, "it comes after what it reads"
         made |= {value.name for value in step.makes}
     bodies = [step for step in ordered.graph.steps if isinstance(step, PlannedSegment)]
-    together = [tuple(step.segment.name for step in same) for same in in_turns(bodies, sets) if len(same) > 1]
+    together = [tuple(step.segment.name for step in same) for same in interleaved_groups(bodies, sets) if len(same) > 1]
     assert sorted(together) == sorted(sets), "those of a set come together"
     again = in_model_order(ordered)
     assert again.steps == plan.graph.steps and again.graph == plan.model.graph
@@ -106,9 +106,9 @@ def test_two_sets_that_need_each_other_crosswise_are_not_both_taken(tmp_path: Pa
         side_by_side(plan, (("r_p", "r_q"), ("r_r", "r_s")))
 
 
-def test_repeats_begin_staggered() -> None:
+def test_repeats_have_a_skewed_start() -> None:
     """Skewed start: the last repeat starts at once, each earlier one a turn later, in cycles."""
-    found = {stagger: start_delays(5, stagger) for stagger in (1, 2, 3, 5, 9)}
+    found = {skew: start_delays(5, skew) for skew in (1, 2, 3, 5, 9)}
     assert found[1] == (0, 0, 0, 0, 0) and found[2] == (0, 1, 0, 1, 0) and found[3] == (1, 0, 2, 1, 0)
     assert found[5] == found[9] == (4, 3, 2, 1, 0)
 

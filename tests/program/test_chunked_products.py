@@ -59,7 +59,7 @@ def written(
     pins = tuple(f"{name}={layout}" for name, layout in layouts.items())
     request = Request(folder / "model.udl", pins=pins, **choices)
     compiled = compile_model(request)
-    plan, out = compiled.plan.with_passes(chunks=chunks, delayed_gradients=delayed), folder / "out"
+    plan, out = compiled.plan.with_passes(chunks=chunks, deferred_gradients=delayed), folder / "out"
     write_program(plan, compiled.library, compiled.sources, request, out)
     return plan, compiled, out
 

@@ -18,7 +18,7 @@ from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.emit.written_plan import written_plan
 from unity_dsl.graph.plan import Plan
 from unity_dsl.machine.machine import load_machine
-from unity_dsl.search.moves.passes import in_turns
+from unity_dsl.search.moves.passes import interleaving
 from unity_dsl.simulation.step_tasks import step_tasks
 from unity_dsl.simulation.task import TaskGraph
 from unity_dsl.syntax.diagnostic import InputError
@@ -70,12 +70,12 @@ CHAINS = """model chains[b = 8, d = 8]
 """
 
 
-def written(text: str, folder: Path, stagger: int = 1, **choices: Any) -> tuple[Plan, Compilation, Path]:
+def written(text: str, folder: Path, skew: int = 1, **choices: Any) -> tuple[Plan, Compilation, Path]:
     """A plan with all possible repeats interleaved, with a skewed start, and the folder of its program."""
     (folder / "model.udl").write_text(text)
     request = Request(folder / "model.udl", **choices)
     compiled = compile_model(request)
-    plan, out = in_turns(compiled.plan).with_passes(stagger=stagger), folder / "out"
+    plan, out = interleaving(compiled.plan).with_passes(skew=skew), folder / "out"
     write_program(plan, compiled.library, compiled.sources, request, out)
     return plan, compiled, out
 
@@ -84,20 +84,22 @@ def written(text: str, folder: Path, stagger: int = 1, **choices: Any) -> tuple[
 @pytest.mark.parametrize(
     ("ranks", "choices"),
     [
-        *((4, {"strategy": f"random:{seed}", "mesh": (2, 2), "stagger": seed}) for seed in (1, 3, 5)),
-        (2, {"strategy": "random:1", "stagger": 2}),
+        *((4, {"strategy": f"random:{seed}", "mesh": (2, 2), "skew": seed}) for seed in (1, 3, 5)),
+        (2, {"strategy": "random:1", "skew": 2}),
         (2, {"strategy": "random:2", "precision": "bf16"}),
         (2, {"strategy": "random:4", "micro_batches": 2}),
     ],
 )
-def test_a_program_in_turns_is_the_model(ranks: int, choices: dict[str, Any], tmp_path: Path, pool: RankPool) -> None:
+def test_an_interleaved_program_is_the_model(
+    ranks: int, choices: dict[str, Any], tmp_path: Path, pool: RankPool
+) -> None:
     """The program passes its check, its plan reads back equal, and its peak memory is that of the simulated step."""
     plan, compiled, out = written(TOWERS, tmp_path, devices=ranks, **choices)
     assert plan.passes.interleaved == (("left_layer", "right_layer", "third_layer"),)
     report = check(out, steps=2, pool=pool)
     assert report.ok, report
     again, library = written_plan(load_plan_file(out), out)
-    assert (again.passes.interleaved, again.passes.stagger) == (plan.passes.interleaved, plan.passes.stagger)
+    assert (again.passes.interleaved, again.passes.skew) == (plan.passes.interleaved, plan.passes.skew)
     machine = load_machine("local")
     graph = step_tasks(plan, machine, compiled.library)
     assert step_tasks(again, machine, library).tasks == graph.tasks
@@ -105,7 +107,7 @@ def test_a_program_in_turns_is_the_model(ranks: int, choices: dict[str, Any], tm
     assert graph.peak().bytes == pytest.approx(held, rel=0.1), graph.peak().task
 
 
-def test_kernels_run_in_turns(tmp_path: Path, pool: RankPool) -> None:
+def test_kernels_run_interleaved(tmp_path: Path, pool: RankPool) -> None:
     """A kernel's inputs may still be in flight too."""
     plan, _, out = written(TOWERS, tmp_path, devices=2, strategy="random:1", kernels="triton")
     assert plan.passes.interleaved and "kernels." in (out / "model.py").read_text()
@@ -114,10 +116,10 @@ def test_kernels_run_in_turns(tmp_path: Path, pool: RankPool) -> None:
 
 
 @pytest.mark.a_day(3)
-@pytest.mark.parametrize(("seed", "stagger"), [(0, 1), (2, 2), (5, 2), (8, 1), (8, 2), (10, 2)])
-def test_operations_run_in_the_order_that_is_simulated(seed: int, stagger: int, tmp_path: Path, pool: RankPool) -> None:
+@pytest.mark.parametrize(("seed", "skew"), [(0, 1), (2, 2), (5, 2), (8, 1), (8, 2), (10, 2)])
+def test_operations_run_in_the_order_that_is_simulated(seed: int, skew: int, tmp_path: Path, pool: RankPool) -> None:
     """Compares matrix products and starts of collectives, forwards and backwards."""
-    plan, compiled, out = written(CHAINS, tmp_path, stagger, devices=4, mesh=(2, 2), strategy=f"random:{seed}")
+    plan, compiled, out = written(CHAINS, tmp_path, skew, devices=4, mesh=(2, 2), strategy=f"random:{seed}")
     assert plan.passes.interleaved
     ran = pool.run(list_operations, str(out), ranks=4)[0]
     assert merged([name for name in ran if name != "wait"]) == merged(simulated(plan, compiled))

@@ -17,7 +17,7 @@ from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.machine.machine import machine_source
 
 from ..examples.agreement import path_of
-from .test_delayed_gradients import written
+from .test_deferred_gradients import written
 
 Compile = Callable[..., Path]
 

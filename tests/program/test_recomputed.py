@@ -130,9 +130,7 @@ def order(rank: int, ranks: int, folder: str) -> list[tuple[str, int]]:
     return [(name, len(list(same))) for name, same in groupby(names)]
 
 
-def test_weights_are_gathered_again_while_the_iteration_behind_computes(
-    compile_program: Compile, pool: RankPool
-) -> None:
+def test_weights_are_regathered_while_the_iteration_behind_computes(compile_program: Compile, pool: RankPool) -> None:
     """As in the forward pass, the weights of the next iteration, which is the previous layer, are prefetched.
 
     The last product of a layer is not recomputed, because only its input is needed.

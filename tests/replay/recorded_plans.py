@@ -151,12 +151,12 @@ def mechanisms(document: Mapping[str, Any]) -> list[str]:
         name
         for name in (
             "recomputed",
-            "gathered_again",
+            "regathered",
             "kept_iterations",
             "interleaved",
-            "stagger",
+            "skew",
             "chunks",
-            "delayed_gradients",
+            "deferred_gradients",
             "bucket_mib",
             "rules",
         )

@@ -16,7 +16,7 @@ from .recorded_plans import CELLS, PLANS, Cell, digests, listed_texts, mechanism
 
 GOLDEN = Path(__file__).parent / "digests.json"
 MECHANISMS = {
-    *("recomputed", "gathered_again", "kept_iterations", "interleaved", "stagger", "chunks", "delayed_gradients"),
+    *("recomputed", "regathered", "kept_iterations", "interleaved", "skew", "chunks", "deferred_gradients"),
     *("bucket_mib", "rules", "micro_batches", "kernels", "placement"),
 }
 

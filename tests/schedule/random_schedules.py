@@ -83,16 +83,16 @@ def drawn(seed: int, number: int, known: tuple[Library, Library]) -> Case:
         model = build_model(parse_model(Source("text.udl", text)), library)
         plan = random_plan(model, mesh_of(*degrees), library, rng)
     if (sets := independent_repeats(plan)) and rng.random() < 0.7:
-        plan = side_by_side(plan, sets).with_passes(stagger=rng.choice([1, 2]))
+        plan = side_by_side(plan, sets).with_passes(skew=rng.choice([1, 2]))
     segments, loops = outermost(plan.model.graph), [step.name for step in _segments(plan.model.graph) if step.is_loop]
     free = [name for name in segments if not any(name in names for names in plan.passes.interleaved)]
     again = frozenset(name for name in free if rng.random() < 0.3)
     plan = plan.with_passes(
-        delayed_gradients=rng.random() < 0.5,
+        deferred_gradients=rng.random() < 0.5,
         chunks=rng.choice([1, 2, 2]),
         recomputed=again,
         offloaded=frozenset(name for name in free if name in loops and name not in again and rng.random() < 0.5),
-        gathered_again=frozenset(name for name in gathered_once(plan.graph) if rng.random() < 0.5),
+        regathered=frozenset(name for name in gathered_once(plan.graph) if rng.random() < 0.5),
     )
     return Case(plan, library, build_schedule(plan, library), text)
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from unity_dsl.graph.chunked_products import ChunkedProduct
-from unity_dsl.graph.delayed_gradients import WeightProduct
+from unity_dsl.graph.deferred_gradients import WeightProduct
 from unity_dsl.graph.graph import Update, Value
 from unity_dsl.graph.layout import Layout
 from unity_dsl.graph.layout_conversion import Conversion

@@ -64,7 +64,7 @@ def schedules() -> Iterator[Function]:
         plan = random_plan(model, mesh_of(*DEGREES[number % 2]), LIBRARY, rng)
         if sets := independent_repeats(plan):
             plan = side_by_side(plan, sets)
-        function = build_schedule(plan.with_passes(delayed_gradients=True, chunks=2), LIBRARY, apart=number % 4 == 3)
+        function = build_schedule(plan.with_passes(deferred_gradients=True, chunks=2), LIBRARY, apart=number % 4 == 3)
         yield function
         yield from (body for one in function.instructions if isinstance(one, Open) for body in one.loop.bodies)
 

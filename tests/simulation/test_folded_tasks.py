@@ -58,7 +58,7 @@ def unordered(task: Task) -> Task:
 @pytest.mark.parametrize("case", sorted({*of_the_day(SELECTED, 2), *of_the_day(CASES, 2)}), ids=str)
 def test_copies_of_iterations_are_the_tasks_that_each_would_list(case: tuple[str, str, str, int]) -> None:
     plan, machine, library = planned(*case)
-    for changes in ({}, {"delayed_gradients": True}, {"chunks": 2}, {"bucket_mib": 1}):
+    for changes in ({}, {"deferred_gradients": True}, {"chunks": 2}, {"bucket_mib": 1}):
         other = plan.with_passes(**changes)
         found, (_, wanted) = step_tasks(other, machine, library), listed(other, machine, library)
         assert found.held == pytest.approx(wanted.held, rel=1e-12)

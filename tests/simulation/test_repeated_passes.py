@@ -26,7 +26,7 @@ CASES = [
         ("data_parallel", "zero", "galvatron", "nnscaler", "random:1", "random:2", "random:3"),
     )
 ]
-CHANGES = ({}, {"delayed_gradients": True}, {"chunks": 2}, {"bucket_mib": 1}, {"bucket_mib": 0})
+CHANGES = ({}, {"deferred_gradients": True}, {"chunks": 2}, {"bucket_mib": 1}, {"bucket_mib": 0})
 
 
 def planned(model: str, strategy: str) -> tuple[Plan, Machine, Library]:

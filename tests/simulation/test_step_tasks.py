@@ -257,7 +257,7 @@ def test_what_is_kept_of_a_plan_is_that_of_its_passes() -> None:
     plan = compile_model(Request(EXAMPLES / "bert_unity.udl", machine="dgx-h100", devices=8)).plan
     library, machine = load_library(), load_machine("dgx-h100")
     others = [
-        plan.with_passes(bucket_mib=size, delayed_gradients=late) for late in (True, False) for size in (1, 25, 100)
+        plan.with_passes(bucket_mib=size, deferred_gradients=late) for late in (True, False) for size in (1, 25, 100)
     ]
     kept = [step_tasks(other, machine, library).tasks for other in (*others, *reversed(others))]
     assert len({len(tasks) for tasks in kept}) > 1, "passes change the step"

@@ -58,7 +58,7 @@ def overlap_words(plan: Plan) -> str:
     told = {
         f"interleaved execution of {len(plan.passes.interleaved)} sets of repeats": len(plan.passes.interleaved) > 1,
         "interleaved execution": len(plan.passes.interleaved) == 1,
-        "deferred weight gradients": plan.passes.delayed_gradients,
+        "deferred weight gradients": plan.passes.deferred_gradients,
         f"decomposed matmul in {plan.passes.chunks} chunks": plan.passes.chunks > 1,
         f"gradient buckets of {plan.passes.bucket_mib} MiB": plan.passes.bucket_mib > 0,
         "no gradient buckets": plan.passes.bucket_mib == 0,

@@ -54,7 +54,7 @@ def add_begin(text: ForwardText, begin: Begin) -> None:
 def add_arrive(text: ForwardText, arrive: Arrive) -> None:
     """Writes the wait for a started collective. An interleaved body first lets the others compute."""
     begun, made = arrive.begun, arrive.makes
-    if arrive.turn:
+    if arrive.yields:
         text.module.lines.append("yield  # overlapped with the other repeats")
     if isinstance(begun, Compute):
         text.name(made, text.names.fresh(f"{made.value.name}_{layout_word(made.layout)}"))
@@ -75,7 +75,7 @@ def add_interleaved(text: ForwardText, found: Interleave) -> None:
     for loop, modules, given in zip(found.loops, over, found.given, strict=True):
         entering = _tuple([text.variable(tensor) for tensor in given])
         calls.append(f"parallel.through({', '.join([modules, entering, *text.captured[loop], 'self'])})")
-    if any(skew := start_delays(len(found.loops), text.program.stagger)):
+    if any(skew := start_delays(len(found.loops), text.program.skew)):
         calls.append(f"skew={skew}")
     text.module.lines += statement(f"{', '.join(targets)} = parallel.interleaved({', '.join(calls)})", words)
     for loop, makes in zip(found.loops, found.makes, strict=True):

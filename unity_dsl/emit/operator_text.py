@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ..graph.delayed_gradients import WeightProduct
+from ..graph.deferred_gradients import WeightProduct
 from ..graph.layout import Mesh
 from ..graph.layout_typing import TypedOperator
 from ..graph.local_lowering import evaluation_lowering, training_lowering

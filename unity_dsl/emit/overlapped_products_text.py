@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..graph.delayed_gradients import WeightProduct, weight_product
+from ..graph.deferred_gradients import WeightProduct, weight_product
 from ..graph.plan import PlannedNode
 from ..index.lowering.padded_columns import padded_weight
 from ..index.lowering.torch_term import Term

@@ -8,7 +8,7 @@ from typing import Any
 from ..graph.passes import Passes
 from .json_fields import as_count, as_list, as_table, as_text
 
-ALWAYS = ("recomputed", "gathered_again")
+ALWAYS = ("recomputed", "regathered")
 """Settings that plan.json always has. It has others only if they differ from the defaults."""
 
 
@@ -19,11 +19,11 @@ def describe_passes(passes: Passes) -> dict[str, Any]:
         "offloaded": sorted(passes.offloaded),
         "kept_iterations": dict(sorted(passes.kept_iterations.items())),
         "interleaved": [list(names) for names in passes.interleaved],
-        "stagger": passes.stagger,
-        "delayed_gradients": passes.delayed_gradients,
+        "skew": passes.skew,
+        "deferred_gradients": passes.deferred_gradients,
         "chunks": passes.chunks,
         "bucket_mib": passes.bucket_mib,
-        "gathered_again": sorted(passes.gathered_again),
+        "regathered": sorted(passes.regathered),
     }
 
 
@@ -37,13 +37,13 @@ def read_passes(top: Mapping[str, Any]) -> Passes:
     """The passes that plan.json records. Raises Garbled for values of a wrong type."""
     usual, kept = Passes(), as_table(top.get("kept_iterations", {}), "kept_iterations")
     return Passes(
-        gathered_again=frozenset(_texts(top.get("gathered_again", []), "gathered_again")),
+        regathered=frozenset(_texts(top.get("regathered", []), "regathered")),
         recomputed=frozenset(_texts(top.get("recomputed", []), "recomputed")),
         offloaded=frozenset(_texts(top.get("offloaded", []), "offloaded")),
         kept_iterations={name: as_count(count, f"kept_iterations.{name}") for name, count in kept.items()},
         interleaved=tuple(_texts(names, "interleaved") for names in as_list(top.get("interleaved", []), "interleaved")),
-        stagger=as_count(top.get("stagger", usual.stagger), "stagger"),
-        delayed_gradients=top.get("delayed_gradients", False) is True,
+        skew=as_count(top.get("skew", usual.skew), "skew"),
+        deferred_gradients=top.get("deferred_gradients", False) is True,
         chunks=as_count(top.get("chunks", usual.chunks), "chunks"),
         bucket_mib=as_count(top.get("bucket_mib", usual.bucket_mib), "bucket_mib", least=0),
     )

@@ -26,7 +26,7 @@ from .json_fields import Garbled, as_amount, as_count, as_list, as_table, as_tex
 from .passes_data import read_passes, written_passes
 from .planned_graph_data import describe_graph
 
-FORMAT = 2
+FORMAT = 3
 NAME = "plan.json"
 
 TORCH, TRITON = KERNELS = ("torch", "triton")

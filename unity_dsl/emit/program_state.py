@@ -23,7 +23,7 @@ class Program:
     """The state shared by all writers of a program: the plan's mesh, the names of classes, what parallel.py must have.
 
     `mixed` means that its arithmetic is in a narrower type than float32, `micro_batches` that a batch runs as several.
-    Interleaved repeats have the skewed start `stagger`. `products` are the functions of parallel.py for products that
+    Interleaved repeats have the skewed start `skew`. `products` are the functions of parallel.py for products that
     are decomposed or have deferred weight gradients; `chunked` means that some are decomposed. `kernels` are functions
     of kernels.py, if groups of operators run as kernels. `padding` chooses products with padded columns. `constants`
     has what depends on no input and no parameter. `own_gradients` means that some products do not use autograd's
@@ -37,7 +37,7 @@ class Program:
     random_sites: int
     mixed: bool = False
     micro_batches: bool = False
-    stagger: int = 1
+    skew: int = 1
     kernels: KernelCalls | None = None
     padding: ColumnPadding | None = None
     constants: ConstantsText | None = None

@@ -110,7 +110,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         constants=list(_constants(text)),
         random=program.random,
         gathered=program.gathered,
-        freed=sorted(plan.passes.gathered_again),
+        freed=sorted(plan.passes.regathered),
         held=program.constants.lines if program.constants else [],
         recomputed=bool(plan.passes.recomputed),
         offloaded=bool(plan.passes.offloaded),
@@ -179,7 +179,7 @@ def write_down(
 
         calls = KernelCalls(mesh, library, collectives, mixed, several, contractions)
     program = Program(
-        mesh, library, collectives, Names(("Block",)), sites, mixed, several, plan.passes.stagger, calls, padding
+        mesh, library, collectives, Names(("Block",)), sites, mixed, several, plan.passes.skew, calls, padding
     )
     shares = loss_shares(plan.model, collectives)
     program.shares = shares.numbers if shares is not None else {}

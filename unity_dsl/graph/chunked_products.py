@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ..index.library import Library
 from ..index.lowering.torch_term import Term, Variable
 from .collective_steps import SUMS, Step, StepKind
-from .delayed_gradients import WeightProduct, weight_product
+from .deferred_gradients import WeightProduct, weight_product
 from .graph import Value
 from .layout import Layout, Mesh
 from .layout_conversion import Conversions

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .gathers_ahead import GathersAhead, operator_stretches
 from .graph import Value
-from .interleaved_repeats import Interleaved, in_turns
+from .interleaved_repeats import Interleaved, interleaved_groups
 from .layout import Layout
 from .layout_conversion import Conversion, Conversions
 from .plan import PlannedGraph, PlannedNode, PlannedSegment, gathered_once
+from .prefetched_gathers import PrefetchedGathers, operator_stretches
 
 Steps = Sequence[PlannedNode | PlannedSegment]
 
@@ -34,7 +34,7 @@ class GatheredWeights:
     """
 
     def __init__(self, graph: PlannedGraph, conversions: Conversions, interleaved: Interleaved) -> None:
-        self.ahead = GathersAhead(graph.graph)
+        self.ahead = PrefetchedGathers(graph.graph)
         self._conversions, self._interleaved = conversions, interleaved
         self._known: dict[int, tuple[PlannedGraph, dict[str, GatheredWeight]]] = {}  # the graph, so that its id stays
 
@@ -73,7 +73,7 @@ class GatheredWeights:
         started before.
         """
         bodies = (step for step in following if isinstance(step, PlannedSegment))
-        together = next(in_turns(bodies, self._interleaved), [])
+        together = next(interleaved_groups(bodies, self._interleaved), [])
         return [step for step in together if step.segment.predicate is None and self.first(step.runs[0].body)]
 
     def _gathered(self, graph: PlannedGraph, name: str, layout: Layout) -> GatheredWeight:

@@ -223,14 +223,14 @@ class Segment:
     probability: float = 1.0
 
     @property
-    def turns(self) -> int:
+    def iterations(self) -> int:
         """How often the body is executed in a loop; 1 for a cond."""
         return self.count if self.predicate is None else 1
 
     @property
     def is_loop(self) -> bool:
         """Whether its body is executed several times."""
-        return self.turns > 1
+        return self.iterations > 1
 
     @property
     def reads(self) -> tuple[Value, ...]:

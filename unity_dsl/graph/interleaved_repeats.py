@@ -65,7 +65,7 @@ def in_model_order(plan: Plan) -> PlannedGraph:
     return replace(plan.graph, graph=plan.model.graph, steps=tuple(steps))
 
 
-def in_turns(steps: Iterable[PlannedSegment], interleaved: Interleaved) -> Iterator[list[PlannedSegment]]:
+def interleaved_groups(steps: Iterable[PlannedSegment], interleaved: Interleaved) -> Iterator[list[PlannedSegment]]:
     """Groups of successive bodies: those of a set together, others alone."""
     member = {name: number for number, names in enumerate(interleaved) for name in names}
     for number, same in groupby(steps, lambda step: member.get(step.segment.name)):
@@ -85,12 +85,12 @@ def stretches(steps: Sequence[PlannedSegment], around: PlannedGraph) -> Iterator
     yield range(first, count)
 
 
-def start_delays(count: int, stagger: int) -> tuple[int, ...]:
-    """The skewed start of `count` interleaved repeats: by how many turns each begins late. The last one begins at once,
-    each one before it a turn later, in cycles of `stagger` repeats. Some then send their results while others compute.
-    With a `stagger` of 1 all compute, and then all send.
+def start_delays(count: int, skew: int) -> tuple[int, ...]:
+    """The skewed start of `count` interleaved repeats: by how many rounds each begins late. The last one begins at
+    once, each one before it a round later, in cycles of `skew` repeats. Some then send their results while others
+    compute. With a `skew` of 1 all compute, and then all send.
     """
-    return tuple((count - 1 - place) % stagger for place in range(count))
+    return tuple((count - 1 - place) % skew for place in range(count))
 
 
 def run_number(step: PlannedSegment, iteration: int) -> int:

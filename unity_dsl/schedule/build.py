@@ -11,7 +11,7 @@ from itertools import groupby
 
 from ..graph.gathered_weights import GatheredWeights
 from ..graph.graph import Segment, Value, computed_from
-from ..graph.interleaved_repeats import in_turns
+from ..graph.interleaved_repeats import interleaved_groups
 from ..graph.layout import Layout, invariant
 from ..graph.placed_order import in_stretches
 from ..graph.plan import Plan, PlannedNode, PlannedSegment
@@ -81,7 +81,7 @@ class Builder(Values):
             for placement, same in in_stretches(nodes):
                 add_placed(self, same, placement) if placement else add_operators(self, same)
             bodies = (step for step in stretch if isinstance(step, PlannedSegment))
-            for together in in_turns(bodies, () if self.path else self.building.plan.passes.interleaved):
+            for together in interleaved_groups(bodies, () if self.path else self.building.plan.passes.interleaved):
                 after = following if together[-1] is stretch[-1] else []
                 loops = [self.loop(step) for step in together]
                 add_interleaved(self, loops, after) if len(loops) > 1 else add_segment(self, loops[0], after)
@@ -136,7 +136,7 @@ class Builder(Values):
     ) -> Function:
         """The function of a body that leaves these values. A carried value leaves in the type in which it enters."""
         results = self._through(leaves)
-        self.arrive(results, turn=True)
+        self.arrive(results, yields=True)
         for number, (value, entry) in enumerate(zip(segment.exit, segment.entry, strict=True)):
             if value.dtype != entry.dtype:
                 made = Tensor(value, results[number].layout, entry.dtype)
@@ -157,7 +157,7 @@ class Builder(Values):
             self.leaving,
             self.first,
             self.interleaved,
-            bool(self.delays),
+            bool(self.deferring),
         )
 
     def _through(self, wanted: InLayouts) -> list[Tensor]:

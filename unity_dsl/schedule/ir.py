@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..graph.chunked_products import ChunkedProduct
-from ..graph.delayed_gradients import WeightProduct
+from ..graph.deferred_gradients import WeightProduct
 from ..graph.graph import Update as BufferUpdate
 from ..graph.graph import Value
 from ..graph.layout import Layout, Placement
@@ -162,11 +162,11 @@ class Begin:
 
 @dataclass(frozen=True, eq=False)
 class Arrive:
-    """Waits for what was started. If it has a `turn`, the other interleaved repeats run before that."""
+    """Waits for what was started. If it `yields`, the other interleaved repeats run before that."""
 
     begun: Begin | Compute
     makes: Tensor
-    turn: bool
+    yields: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,8 +329,8 @@ class Function:
     `path` is that of its segment, `layer.`.
 
     It takes the `inputs`, or what is `entering` it and what it has `captured`. `leaving` are the names of values that
-    are read after it. The gathers of `first` can start before it begins. One that is `interleaved` gives other repeats
-    a turn. One that `defers` may read weights early, for deferred weight gradients.
+    are read after it. The gathers of `first` can start before it begins. One that is `interleaved` lets other
+    repeats run where it waits. One that `defers` may read weights early, for deferred weight gradients.
     """
 
     planned: PlannedGraph

@@ -31,7 +31,7 @@ def add_operators(function: Values, steps: Sequence[PlannedNode]) -> None:
 def _fused(function: Values, group: Group) -> None:
     dtype = group.dtype
     reads = [function.tensor(value, layout, None if value.dtype == "int" else dtype) for value, layout in group.reads]
-    function.arrive(reads, turn=True)
+    function.arrive(reads, yields=True)
     makes = new_tensors(*zip(*group.makes, strict=True))
     function.instructions.append(Fused(group, tuple(reads), makes))
     for tensor in makes:
@@ -45,7 +45,7 @@ def _operator(function: Values, step: PlannedNode) -> None:
         return
     wanted = zip(node.arguments, step.typed.arguments, operand_types(node, dtype), strict=True)
     reads = tuple(function.tensor(*read) for read in wanted)
-    function.arrive(reads, turn=True)
+    function.arrive(reads, yields=True)
     compute = Compute(
         step, reads, new_tensors(step.node.results, step.typed.results), deferred=function.deferred.get(node.name)
     )
@@ -94,7 +94,7 @@ def _shares_call(function: Values, step: PlannedNode) -> bool:
             name not in function.leaving and shared.joined_later(step),
         )
         if not later:
-            function.arrive(parts, turn=True)
+            function.arrive(parts, yields=True)
         longer = not later and len(parts) > len(reads)
         compute = Compute(step, tuple(reads), makes, joined=later, parts=tuple(parts) if longer else (), along=dim)
         if later or longer:
@@ -107,7 +107,7 @@ def _shares_call(function: Values, step: PlannedNode) -> bool:
         return False
     dim, slices = found
     source = function.tensor(node.arguments[0], step.typed.arguments[0])
-    function.arrive([source], turn=True)
+    function.arrive([source], yields=True)
     made_of = [(other, new_tensors(other.node.results, other.typed.results)[0]) for other in slices]
     function.slices = {other.node.results[0].name: made for other, made in made_of}
     own = function.slices.pop(name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ..graph.chunked_products import NONE, Chunked, chunked_products
 from ..graph.collective_steps import BEGUN
-from ..graph.delayed_gradients import Delayed, WeightProduct, delayed_gradients
+from ..graph.deferred_gradients import DeferredGradients, WeightProduct, deferred_gradients
 from ..graph.gathered_weights import GatheredWeights
 from ..graph.graph import Value
 from ..graph.layout import Layout, invariant
@@ -111,9 +111,9 @@ class Values:
         self.ungathered: dict[str, AwaitGathers] = {}
         self.written: set[int] = set()
         self.leaving = frozenset(value.name for value in (*left, *(update.value for update in graph.updates)))
-        delays = plan.passes.delayed_gradients and not interleaved
+        defers = plan.passes.deferred_gradients and not interleaved
         shared = plan.conversions, plan.mesh, building.library
-        self.delays: Delayed = delayed_gradients(planned, *shared) if delays else {}
+        self.deferring: DeferredGradients = deferred_gradients(planned, *shared) if defers else {}
         self.chunks: Chunked = NONE
         if plan.passes.chunks > 1 and not interleaved:
             self.chunks = chunked_products(planned, *shared, plan.passes.chunks, self.leaving)
@@ -239,10 +239,10 @@ class Values:
         it. It is waited for after the deferred weights are read. Returns whether it was started.
         """
         made, key = begin.makes, (begin.makes.value.name, begin.makes.layout)
-        delayed = [found for found in self.delays.get(key, ()) if found.step.node.name in self.alone]
+        deferrable = [found for found in self.deferring.get(key, ()) if found.step.node.name in self.alone]
         sent, arriving = self.departed.pop(key, None), self.chunks.arriving.get(key)
         product = arriving if arriving is not None and arriving.product.step.node.name in self.alone else None
-        if not (delayed or sent or product):
+        if not (deferrable or sent or product):
             return False
         if sent is not None:
             self.travelling[made] = sent
@@ -250,7 +250,7 @@ class Values:
             self._begin(replace(begin, product=product))
         if product is not None:
             self.departed[key] = self.travelling[made]
-        for found in delayed:
+        for found in deferrable:
             self._defer(found, made.value)
         self.arrive([made])
         return True
@@ -263,12 +263,12 @@ class Values:
         self.deferred[node.name] = Defer(found, weight, travelling, in_blocks)
         self.instructions.append(self.deferred[node.name])
 
-    def arrive(self, tensors: Iterable[Tensor], *, turn: bool = False) -> None:
-        """Waits for those of these tensors that are in flight, after a `turn` of the other repeats."""
+    def arrive(self, tensors: Iterable[Tensor], *, yields: bool = False) -> None:
+        """Waits for those of these tensors that are in flight. If it `yields`, other interleaved repeats run before."""
         for tensor in tensors:
             if (begun := self.travelling.pop(tensor, None)) is not None:
-                self.instructions.append(Arrive(begun, tensor, turn))
-                turn = False
+                self.instructions.append(Arrive(begun, tensor, yields))
+                yields = False
 
 
 def _travels(conversion: Conversion, parameter: bool) -> bool:

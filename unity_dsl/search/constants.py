@@ -61,7 +61,7 @@ LEAST_EXPOSED = 0.02
 """Smallest exposed fraction counted for each kind of work, so that less work always costs less."""
 LEAST_OF_DEVICES = 0.3
 """Lower bound on the weight of device time: plans with fewer launches expose more of it."""
-VALUES_IN_TURNS = 0.5
+VALUES_INTERLEAVED = 0.5
 """Exposed fraction assumed for conversions of values, in a separate start, where repeats may be interleaved."""
 ROUNDS_ON_MESH = 2
 """Most rounds of the local search on a neighbouring mesh."""

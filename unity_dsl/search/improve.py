@@ -22,7 +22,7 @@ from ..graph.plan import Exposure, Plan
 from ..graph.search_trail import Trial
 from ..rules.process_map import shared_map
 from .accounting.unproved_divisions import with_undivided
-from .constants import CLOSE, EFFORTS, FEW, GAIN, NEAR, ROUNDS, SHORTER, VALUES_IN_TURNS, WIDE, WORTH, Effort
+from .constants import CLOSE, EFFORTS, FEW, GAIN, NEAR, ROUNDS, SHORTER, VALUES_INTERLEAVED, WIDE, WORTH, Effort
 from .evaluate import BudgetSpent, Evaluations, Evaluator
 from .incumbent import Incumbent
 from .meshes.mesh_search import processes_for
@@ -265,7 +265,7 @@ class Search:
         if plan.warnings or plan.mesh.size == 1:
             return found
         if interleavable_repeats(plan.model.graph):
-            found += self._from(replace(expected, values=VALUES_IN_TURNS), "start interleaved", start)
+            found += self._from(replace(expected, values=VALUES_INTERLEAVED), "start interleaved", start)
         return found
 
     def _from(self, exposure: Exposure, move: str, start: Start) -> list[Point]:

@@ -22,15 +22,15 @@ def pass_notes(plan: Plan, library: Library, seconds: Callable[[Plan], float]) -
 def _passes(plan: Plan, library: Library) -> Iterator[tuple[str, Plan]]:
     """The words for each pass, and the plan without it."""
     passes = plan.passes
-    if passes.delayed_gradients:
-        yield "weight gradients are deferred to overlap communication", plan.with_passes(delayed_gradients=False)
+    if passes.deferred_gradients:
+        yield "weight gradients are deferred to overlap communication", plan.with_passes(deferred_gradients=False)
     if passes.interleaved:
         named = "; ".join(", ".join(f"`{name}`" for name in names) for names in passes.interleaved)
-        without = replace(plan.with_passes(interleaved=(), stagger=1), graph=in_model_order(plan))
+        without = replace(plan.with_passes(interleaved=(), skew=1), graph=in_model_order(plan))
         yield f"interleaved execution of {named}: one computes while another communicates", without
-    if passes.stagger > 1:
-        behind = (", ".join(map(str, start_delays(len(names), passes.stagger))) for names in passes.interleaved)
-        yield f"skewed start of these repeats, by {'; '.join(behind)} iterations", plan.with_passes(stagger=1)
+    if passes.skew > 1:
+        behind = (", ".join(map(str, start_delays(len(names), passes.skew))) for names in passes.interleaved)
+        yield f"skewed start of these repeats, by {'; '.join(behind)} iterations", plan.with_passes(skew=1)
     if passes.chunks > 1:
         yield f"decomposed matmul: {chunked_words(plan, library)}", plan.with_passes(chunks=1)
     if words := bucket_words(plan):

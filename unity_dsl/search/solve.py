@@ -162,7 +162,7 @@ class _Solve:
                 alone = 0.0 if same else least.of(model)
                 limited = LimitedSearch(
                     budget,
-                    stored.roomy(self.meshes, budget.bytes),
+                    stored.with_room(self.meshes, budget.bytes),
                     searched,
                     limit.segments,
                     context.results.coarse,

@@ -243,7 +243,7 @@ class Solver:
 def _keeps_less(plan: Plan) -> bool:
     """Whether memory is the limit of a plan, or the plan recomputes, offloads or re-gathers something."""
     passes = plan.passes
-    return plan.unlimited is not None or bool(passes.recomputed or passes.offloaded or passes.gathered_again)
+    return plan.unlimited is not None or bool(passes.recomputed or passes.offloaded or passes.regathered)
 
 
 def _told_as(plan: Plan, like: Plan) -> Plan:

@@ -49,7 +49,7 @@ def space_of(model: Model, meshes: Sequence[Mesh], context: SearchContext, rules
     def fits(model: Model, graph: PlannedGraph, mesh: Mesh) -> bool:
         conversions = context.priced(mesh).conversions
         plan = Plan(model, mesh, machine.name, context.strategy, graph, Cost(), conversions)
-        plan = plan.with_passes(gathered_again=gathered_paths(plan, library))
+        plan = plan.with_passes(regathered=gathered_paths(plan, library))
         return not context.budget.is_beyond(plan) and context.budget.fits(counted(plan, context.budget))
 
     return Space(model, meshes, machine, library, rules, problem, fits)

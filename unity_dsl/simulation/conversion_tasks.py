@@ -19,7 +19,7 @@ from .chunked_tasks import Blocks, Chunks, PartialSums, gather_blocks
 from .device_program import Program
 from .gathering_tasks import Gather
 from .local_tensors import Cotangents, Local, Recorded, made
-from .operator_tasks import DelayedGradient
+from .operator_tasks import DeferredGradient
 
 Begins = Callable[[Local], tuple[Local, Callable[[], None]]]
 """Starts to convert a tensor. Returns the resulting tensor, and a callable that waits for it."""
@@ -45,7 +45,7 @@ class Variables:
         self.named: list[Storage] = []
         self.flying: dict[Begin | Compute, tuple[Local, Callable[[], None]]] = {}
         self.leaves: list[Recorded] = []  # of parameters read without conversion: gradients come at once
-        self.deferred: dict[Defer, DelayedGradient] = {}
+        self.deferred: dict[Defer, DeferredGradient] = {}
         self.blocks: dict[Begin, Blocks] = {}
         self.terms: list[Storage] = []  # terms whose sums are in flight
         self.gathers: dict[Convert, Gather] = {}
@@ -290,7 +290,7 @@ class Variables:
         program, node = self.program, defer.product.step.node
         waits = program.waiting.setdefault(self.path + node.name, [])
         token = Local(0, Storage(0), True)
-        self.deferred[defer] = DelayedGradient(defer.product.weight, token, waits)
+        self.deferred[defer] = DeferredGradient(defer.product.weight, token, waits)
         weight = self.local[defer.reads]
         program.backward.record(Recorded((weight,), (token,), (), lambda outgoing: [waits.pop()()]))
 

@@ -45,7 +45,7 @@ class Program:
 
     def __post_init__(self) -> None:
         self.conversions = Conversions(self.tasks, self.prices)
-        self.gathering = Gathering(self.tasks, self.conversions, self.plan.passes.gathered_again)
+        self.gathering = Gathering(self.tasks, self.conversions, self.plan.passes.regathered)
         self.host = HostMemory(self.tasks, self.prices.machine)
         mesh, machine, bucket_bytes = self.prices.mesh, self.prices.machine, self.plan.passes.bucket_mib * 2**20
         self.backward = BackwardPass(self.tasks, mesh, machine, bucket_bytes)

@@ -50,7 +50,7 @@ class ForwardPass(Variables):
         self.loops: dict[ir.Loop, _Iterating] = {}
         try:
             for instruction in self.function.instructions:
-                if isinstance(instruction, ir.Arrive) and instruction.turn:
+                if isinstance(instruction, ir.Arrive) and instruction.yields:
                     yield
                 self._instruction(instruction)
             results = [self.local[tensor] for tensor in self.function.results]
@@ -106,10 +106,10 @@ class ForwardPass(Variables):
             self.record_leaves()
         _, made_in = operators.types(step)
         last = backward.is_last and any(node.gradients)
-        delayed = None if compute.deferred is None else self.deferred[compute.deferred]
+        deferred = None if compute.deferred is None else self.deferred[compute.deferred]
         chunks = self.chunks(compute)
         results, named, record = operators.forward(
-            step, arguments, self.path + node.name, last=last, joined=compute.joined, delayed=delayed, chunks=chunks
+            step, arguments, self.path + node.name, last=last, joined=compute.joined, deferred=deferred, chunks=chunks
         )
         self.name([*([] if compute.sent else [result.storage for result in results]), *named])
         if record is not None:
@@ -309,7 +309,7 @@ class ForwardPass(Variables):
         given = zip(found.loops, found.given, following, strict=True)
         left = completed(
             [self._through(loop, found.iterations, entering, then) for loop, entering, then in given],
-            start_delays(len(found.loops), self.program.plan.passes.stagger),
+            start_delays(len(found.loops), self.program.plan.passes.skew),
         )
         for makes, local in zip(found.makes, left, strict=True):
             self._add(makes, local)

@@ -53,7 +53,7 @@ class OperatorTime:
 
 
 @dataclass(frozen=True, slots=True)
-class DelayedGradient:
+class DeferredGradient:
     """The deferred gradient of a product's weight, which is computed when the backward pass reaches `token`. `weight`
     is the number of the operand, `waits` are the pending computations.
     """
@@ -121,14 +121,14 @@ class Operators:
         *,
         last: bool = False,
         joined: bool = False,
-        delayed: DelayedGradient | None = None,
+        deferred: DeferredGradient | None = None,
         chunks: Chunks | None = None,
     ) -> tuple[tuple[Local, ...], tuple[Storage, ...], Recorded | None]:
         """Lists an operator's forward tasks. Returns its results in the types in which it makes them, the storages that
         program variables name, and its record for the backward pass.
 
         No kernel runs for the `last` operator of a recomputation if it saves only its operands. None runs in either
-        pass if the result is only `joined` with others later, in one call. The gradient of a weight may be `delayed`,
+        pass if the result is only `joined` with others later, in one call. The gradient of a weight may be `deferred`,
         and a product may run in `chunks`.
         """
         node, call = planned.node, self._call(planned, tuple(argument.strides for argument in arguments))
@@ -171,14 +171,14 @@ class Operators:
                     (arrived,) = outgoing
                     return [arrived for _ in moving]
                 blocks = chunks.returning.pop() if chunks is not None and chunks.returning else None
-                if delayed is None and blocks is None:
+                if deferred is None and blocks is None:
                     return self._backward(call, place, moving, outgoing, saved)
-                return self._backward_of_others(call, place, moving, outgoing, saved, delayed, chunks, blocks)
+                return self._backward_of_others(call, place, moving, outgoing, saved, deferred, chunks, blocks)
 
             given_gradients = moving
-            if delayed is not None:
-                weight = arguments[delayed.weight]
-                given_gradients = tuple(delayed.token if local is weight else local for local in moving)
+            if deferred is not None:
+                weight = arguments[deferred.weight]
+                given_gradients = tuple(deferred.token if local is weight else local for local in moving)
             record = Recorded(given_gradients, results, saved, backward)
         self.tasks.hold(result.storage for result in results)
         self.tasks.hold(named)
@@ -209,7 +209,7 @@ class Operators:
         moving: Sequence[Local],
         outgoing: Cotangents,
         saved: Sequence[Storage],
-        delayed: DelayedGradient | None,
+        deferred: DeferredGradient | None,
         chunks: Chunks | None,
         blocks: Blocks | None,
     ) -> Cotangents:
@@ -218,7 +218,7 @@ class Operators:
         """
         node = call.planned.node
         name = f"{node.instance.name} backward"
-        number = delayed.weight if delayed is not None else -1 if chunks is None else chunks.product.product.weight
+        number = deferred.weight if deferred is not None else -1 if chunks is None else chunks.product.product.weight
         needs = tuple(needed and operand != number for operand, needed in enumerate(node.gradients))
         typed = replace(call.planned.typed, native=call.planned.native)
         first, last = call.time.of_others(self._time(node, typed, needs))
@@ -247,10 +247,10 @@ class Operators:
             self.tasks.drop(factors)
             return gradient
 
-        if delayed is None:
+        if deferred is None:
             found[of_weight] = make()
         else:
-            delayed.waits.append(make)
+            deferred.waits.append(make)
         return found
 
     def _in_chunks(

@@ -49,7 +49,7 @@ def kept(plan: Plan, library: Library) -> Memory:
         plan.graph,
         plan.mesh,
         library,
-        gathered_again=plan.passes.gathered_again,
+        regathered=plan.passes.regathered,
         recomputed=plan.passes.recomputed,
         kept_iterations=plan.passes.kept_iterations,
     )

@@ -9,7 +9,7 @@ from unity_dsl.graph.plan import Exposure, Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import build_mesh
-from unity_dsl.search.choices.layout_space import Hidden
+from unity_dsl.search.choices.layout_space import ConversionOverlap
 from unity_dsl.search.layout_pins import parse_pin
 from unity_dsl.search.layout_problem.gather_exposure import gather_exposure
 from unity_dsl.search.plan_search import search
@@ -36,8 +36,8 @@ MODEL = """model m[n = 1]
 def test_weights_of_a_loop_and_behind_it_are_gathered_ahead(build: Build) -> None:
     graph = build(MODEL).graph
     (layer,) = (step for step in graph.steps if isinstance(step, Segment))
-    assert gather_exposure(graph, 1, 0.1) == {"head": Hidden(0.1, if_summed=True)}
-    assert gather_exposure(layer.body, layer.count, 0.1) == {"own": Hidden((1 + 3 * 0.1) / 4)}
+    assert gather_exposure(graph, 1, 0.1) == {"head": ConversionOverlap(0.1, if_summed=True)}
+    assert gather_exposure(layer.body, layer.count, 0.1) == {"own": ConversionOverlap((1 + 3 * 0.1) / 4)}
     assert gather_exposure(layer.body, 1, 0.1) == {}
 
 

@@ -43,7 +43,7 @@ def test_no_plan_of_a_small_model_holds_less(name: str, count: int, library: Lib
     for number, graph in enumerate(every_plan(model, TWO, library)):
         if number % 7 == 0:
             plan = Plan(model, TWO, MACHINE.name, "auto", graph, Cost(), conversions)
-            plan = plan.with_passes(gathered_again=gathered_paths(plan, library))
+            plan = plan.with_passes(regathered=gathered_paths(plan, library))
             found.append(budget.held(plan).total)
     print(name, len(found), f"{least / min(found):.3f}")
     assert len(found) > 20 and 0.5 * min(found) < least <= min(found)

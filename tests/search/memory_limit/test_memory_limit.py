@@ -181,7 +181,7 @@ def test_the_plan_is_the_cheapest_that_fits_or_as_near_as_it_says(name: str, lib
             assert not found.warnings, told
             assert found.cost.memory.total <= limit, told
             assert found.cost.seconds >= unlimited.cost.seconds * (1 - 1e-9), told
-            if not found.passes.gathered_again:
+            if not found.passes.regathered:
                 assert found.cost.seconds >= best * (1 - 1e-6), told
             assert found.cost.seconds * (1 - gap_of(found)) <= counted * (1 + 1e-6), told
             exact += found.cost.seconds <= best * (1 + 1e-6)
@@ -205,5 +205,5 @@ def test_a_limit_that_nothing_meets_leaves_the_cheapest_with_a_warning(library: 
         free = search(model, TWO, machine, library)
         found = search(model, TWO, machine.holding(1), library)
         assert found.cost == free.cost and [warning.code for warning in found.warnings] == ["W301"]
-        assert not replace(found, notes=free.notes).passes.gathered_again
+        assert not replace(found, notes=free.notes).passes.regathered
         assert any("no plan was found that fits" in note for note in found.notes)

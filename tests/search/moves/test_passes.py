@@ -18,7 +18,7 @@ from unity_dsl.search.constants import DOUBLED, GAIN, WORTH
 from unity_dsl.search.evaluate import Evaluator
 from unity_dsl.search.layout_pins import parse_pins
 from unity_dsl.search.moves import passes
-from unity_dsl.search.moves.passes import climbed, in_turns, inherited
+from unity_dsl.search.moves.passes import climbed, inherited, interleaving
 from unity_dsl.search.pass_notes import pass_notes
 from unity_dsl.search.plan_search import search
 from unity_dsl.simulation.exposure import exposed_sums
@@ -52,12 +52,12 @@ def test_gradients_are_deferred_and_products_decomposed_where_a_step_is_shorter(
     machine = load_machine("dgx-h100")
     plan, evaluator = megatron(build, library, machine), Evaluator(machine, library)
     after = climbed(plan, evaluator)
-    assert after.passes.delayed_gradients and after.passes.chunks == 2
-    for without in (after.with_passes(delayed_gradients=False), after.with_passes(chunks=1), plan):
+    assert after.passes.deferred_gradients and after.passes.chunks == 2
+    for without in (after.with_passes(deferred_gradients=False), after.with_passes(chunks=1), plan):
         assert evaluator.seconds(after) < (1 - GAIN) * evaluator.seconds(without)
     assert evaluator.held(after) == step_tasks(after, machine, library).peak().bytes
     deferred, products = pass_notes(after, library, evaluator.seconds)
-    ratio = evaluator.seconds(after) / evaluator.seconds(after.with_passes(delayed_gradients=False))
+    ratio = evaluator.seconds(after) / evaluator.seconds(after.with_passes(deferred_gradients=False))
     assert deferred == f"weight gradients are deferred to overlap communication ({ratio:.3f} x step time)"
     assert "`h_1`: a part of 2 is summed while the next is computed" in products
     assert climbed(megatron(build, library, machine, 64), evaluator).passes.chunks == 1
@@ -93,22 +93,22 @@ for tower in range(4):
 TOWERS += ["  loss mse((v0 + v1) + (v2 + v3), target)"]
 
 
-def test_repeats_are_interleaved_and_staggered_where_a_step_is_shorter(tmp_path: Path) -> None:
+def test_repeats_are_interleaved_and_skewed_where_a_step_is_shorter(tmp_path: Path) -> None:
     """For four towers and random plans: no other skew has a shorter step than the one that is found."""
     towers, machine = tmp_path / "towers.udl", load_machine("dgx-h100")
     towers.write_text("\n".join(["model towers[b = 64, d = 4096]", *TOWERS]) + "\n")
-    staggers = set()
+    skews = set()
     for seed in (1, 2, 8):
         compiled = compile_model(Request(towers, machine="dgx-h100", devices=4, strategy=f"random:{seed}"))
         evaluator, found = Evaluator(machine, compiled.library), compiled.plan
         assert found.passes.interleaved and found.simulated == evaluator.seconds(found), seed
-        others = [found.with_passes(stagger=stagger) for stagger in (1, 2, 3, 4)]
+        others = [found.with_passes(skew=skew) for skew in (1, 2, 3, 4)]
         assert (1 - GAIN - WORTH) * evaluator.seconds(found) <= min(map(evaluator.seconds, others)), seed
-        staggers.add(found.passes.stagger)
-        assert any("skewed start" in note for note in found.notes) is (found.passes.stagger > 1)
-        plain = replace(found, graph=found.graph).with_passes(interleaved=(), stagger=1)
-        assert inherited(plain, found).passes == found.passes and in_turns(plain).passes.interleaved
-    assert len(staggers) > 1
+        skews.add(found.passes.skew)
+        assert any("skewed start" in note for note in found.notes) is (found.passes.skew > 1)
+        plain = replace(found, graph=found.graph).with_passes(interleaved=(), skew=1)
+        assert inherited(plain, found).passes == found.passes and interleaving(plain).passes.interleaved
+    assert len(skews) > 1
 
 
 @pytest.mark.parametrize("count", [1, 4, 8])

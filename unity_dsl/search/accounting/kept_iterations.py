@@ -28,8 +28,8 @@ def keeping_iterations(plan: Plan, iterations: Mapping[str, int], budget: Budget
     if not kept:
         return plan
     less = forward_price(plan, budget.machine, budget.library).of_last(plan.graph, kept)
-    again = plan.passes.gathered_again | _inside(gathered_paths(plan, budget.library), kept)
-    plan = replace(plan.with_passes(kept_iterations=kept, gathered_again=again), cost=added(plan.cost, less, -1.0))
+    again = plan.passes.regathered | _inside(gathered_paths(plan, budget.library), kept)
+    plan = replace(plan.with_passes(kept_iterations=kept, regathered=again), cost=added(plan.cost, less, -1.0))
     memory = budget.held(plan)
     warnings = tuple(memory_warnings(memory, budget.machine))
     return replace(plan, cost=replace(plan.cost, memory=memory), warnings=warnings)
@@ -53,8 +53,8 @@ def with_room_used(plan: Plan, budget: Budget) -> Plan:
 
     def held(path: str, number: int) -> float:
         kept = {**chosen, path: number}
-        again = plan.passes.gathered_again | _inside(gathered, kept)
-        return budget.held(_without_whole(plan.with_passes(kept_iterations=kept, gathered_again=again), counts)).total
+        again = plan.passes.regathered | _inside(gathered, kept)
+        return budget.held(_without_whole(plan.with_passes(kept_iterations=kept, regathered=again), counts)).total
 
     for path in sorted(counts, key=lambda path: (-seconds[path], path)):
         found = most_within(counts[path], partial(held, path), budget.bytes)

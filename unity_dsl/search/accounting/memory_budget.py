@@ -71,7 +71,7 @@ class Budget:
             plan.graph,
             plan.mesh,
             self.library,
-            gathered_again=plan.passes.gathered_again,
+            regathered=plan.passes.regathered,
             recomputed=plan.passes.recomputed,
             kept_iterations=plan.passes.kept_iterations,
         )

@@ -78,18 +78,18 @@ def predict_memory(
     mesh: Mesh,
     library: Library,
     *,
-    gathered_again: Collection[str] = (),
+    regathered: Collection[str] = (),
     recomputed: Collection[str] = (),
     kept_iterations: Mapping[str, int] = {},
 ) -> Memory:
     """Bytes that each device holds at the end of the forward pass of a step that still has the gradients of the
-    previous one. For a model without a loss, bytes at the end of a call. `gathered_again` are paths of weights that are
+    previous one. For a model without a loss, bytes at the end of a call. `regathered` are paths of weights that are
     not kept gathered. `recomputed` are paths of recomputed segments, whose last `kept_iterations` are not recomputed.
     """
     graph = with_reused_operands(graph, model, mesh, library, recomputed)
     found = []
     for place in different_places(graph, mesh):
-        activations = Activations(mesh, library, gathered_again, recomputed, place, kept_iterations)
+        activations = Activations(mesh, library, regathered, recomputed, place, kept_iterations)
         kept = activations.of(graph, "", frozenset())
         if model.loss is None:
             kept.own.update({(value.name, invariant(mesh)): float(value.bytes) for value in model.outputs})
@@ -156,20 +156,20 @@ class Activations:
         self,
         mesh: Mesh,
         library: Library,
-        gathered_again: Collection[str] = (),
+        regathered: Collection[str] = (),
         recomputed: Collection[str] = (),
         place: Mapping[int, int] = {},
         kept_iterations: Mapping[str, int] = {},
     ) -> None:
-        self.mesh, self.library, self.gathered_again = mesh, library, gathered_again
+        self.mesh, self.library, self.regathered = mesh, library, regathered
         self.recomputed, self.place, self.kept_iterations = recomputed, place, kept_iterations
 
     def of(self, graph: PlannedGraph, prefix: str, stored: frozenset[str]) -> Kept:
         """The bytes that a graph keeps. `stored` are names of parameters that are read as they are stored."""
         stored |= {value.name for value in stored_values(graph.graph) if not value.is_cast}
-        freed = gathered_once(graph) if self.gathered_again else {}
+        freed = gathered_once(graph) if self.regathered else {}
         gone: set[Place] = {
-            (name, layout.without_copies) for name, layout in freed.items() if prefix + name in self.gathered_again
+            (name, layout.without_copies) for name, layout in freed.items() if prefix + name in self.regathered
         }
         kept: Saved = {}
         held: Held = {}

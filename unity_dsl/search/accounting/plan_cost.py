@@ -18,7 +18,7 @@ from ...machine.collective_price import local_fraction
 from ...machine.conversion_model import ConversionModel
 from ...machine.operator_price import price_accumulation, price_inner, price_update
 from ..choices.axis_choices import axis_choices, kinds_along
-from ..choices.layout_space import NOT_HIDDEN, Hidden
+from ..choices.layout_space import NO_OVERLAP, ConversionOverlap
 from ..choices.operator_options import price_node
 from ..choices.restriction import stored_values
 from ..layout_problem.loop_price import price_captured, price_sliced, price_stacked
@@ -102,8 +102,8 @@ def _graph_cost(
     weights = {stored.value.name for stored in graph.graph.weights}
     for name, planned in graph.values.items():
         if name not in meaning.free:
-            hidden, asked = meaning.hidden.get(name, NOT_HIDDEN), reads.get(name, set())
-            total = total.plus(_Spent(_conversion_cost(planned, asked, prices, hidden, stored=name in weights)))
+            overlap, asked = meaning.overlap.get(name, NO_OVERLAP), reads.get(name, set())
+            total = total.plus(_Spent(_conversion_cost(planned, asked, prices, overlap, stored=name in weights)))
     return total
 
 
@@ -148,10 +148,10 @@ def conversion_seconds(planned: PlannedValue, layout: Layout, prices: Conversion
 
 
 def _conversion_cost(
-    planned: PlannedValue, reads: set[Layout], prices: ConversionModel, hidden: Hidden, *, stored: bool
+    planned: PlannedValue, reads: set[Layout], prices: ConversionModel, overlap: ConversionOverlap, *, stored: bool
 ) -> Cost:
     """The cost of a value's conversions. The way back counts only if a reader is reached: a value that merely leaves
-    the program has no gradient. `stored` says that it is a weight. Conversions may be `hidden` in part.
+    the program has no gradient. `stored` says that it is a weight. Conversions may be `overlap` in part.
     """
     value = planned.value
     reached = set(reads)
@@ -160,8 +160,8 @@ def _conversion_cost(
         shape, back = value.shape, value.stored_bytes
         in_buckets = value.is_weight and made.source == planned.produced
         begun = 1.0
-        if made.source == planned.produced and not hidden.in_turns and not hidden.by_products:
-            begun = hidden.of(made.source, made.layout)
+        if made.source == planned.produced and not overlap.interleaved and not overlap.by_products:
+            begun = overlap.of(made.source, made.layout)
         found = prices.conversion(made.source, made.layout, shape, value.bytes, back, in_buckets=in_buckets)
         steps = prices.steps(made.source, made.layout, shape, value.bytes, begun=begun)
         there = prices.seconds_of(steps, made.source, shape, value.bytes, begun=begun)
@@ -170,11 +170,11 @@ def _conversion_cost(
             returning = prices.seconds_of(found.backward, start, shape, back, in_buckets=in_buckets)
             if stored and made.source == planned.produced and found.ends_in_whole_sum:
                 once += returning - prices.seconds_of(found.backward[:-1], start, shape, back)
-        if hidden.by_products:
+        if overlap.by_products:
             along = (axis_choices([kinds_along(layout)])[0] for layout in (made.source, made.layout))
-            seconds += float(hidden.beside(np.array([there, returning]), *along).sum())
-        elif hidden.in_turns:
-            seconds += float(hidden.of_both(there, returning)) * (there + returning)
+            seconds += float(overlap.beside(np.array([there, returning]), *along).sum())
+        elif overlap.interleaved:
+            seconds += float(overlap.of_both(there, returning)) * (there + returning)
         else:
             seconds += there + returning
         if made.layout in reached:

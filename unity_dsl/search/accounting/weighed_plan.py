@@ -78,7 +78,7 @@ def _fitting(plan: Plan, budget: Budget, segments: Sequence[str]) -> Plan | None
     for way in sorted(ways, key=lambda way: way.cost.seconds):
         if best is not None and way.cost.seconds >= best.cost.seconds:
             break
-        found = _gathered_again(way, budget, is_counted=way is plan)
+        found = _regathered(way, budget, is_counted=way is plan)
         if found is not None and (best is None or found.cost.seconds < best.cost.seconds):
             best = found
     return best
@@ -97,8 +97,8 @@ def least_held(plan: Plan, budget: Budget) -> float:
     """The peak memory of a device if every weight that can be were re-gathered."""
     again = gathered_paths(plan, budget.library)
     return (
-        budget.held(plan.with_passes(gathered_again=again)).total
-        if again - plan.passes.gathered_again
+        budget.held(plan.with_passes(regathered=again)).total
+        if again - plan.passes.regathered
         else plan.cost.memory.total
     )
 
@@ -108,7 +108,7 @@ def gathered_paths(plan: Plan, library: Library) -> frozenset[str]:
     return frozenset(kept.path for kept in kept_gathered(plan.graph, plan.mesh, library))
 
 
-def _gathered_again(plan: Plan, budget: Budget, *, is_counted: bool) -> Plan | None:
+def _regathered(plan: Plan, budget: Budget, *, is_counted: bool) -> Plan | None:
     """The plan as it fits the memory, if necessary with weights re-gathered in the backward pass; None if it does not
     fit.
     """
@@ -120,7 +120,7 @@ def _gathered_again(plan: Plan, budget: Budget, *, is_counted: bool) -> Plan | N
             once = conversion_seconds(kept.planned, kept.layout, conversions)
             seconds[kept.path] = seconds.get(kept.path, 0.0) + kept.times * once
             freed[kept.path] = freed.get(kept.path, 0.0) + kept.bytes
-    if budget.is_beyond(plan.with_passes(gathered_again=frozenset(seconds))):
+    if budget.is_beyond(plan.with_passes(regathered=frozenset(seconds))):
         return None
     plan = plan if is_counted else counted(plan, budget)
     if budget.fits(plan):
@@ -128,7 +128,7 @@ def _gathered_again(plan: Plan, budget: Budget, *, is_counted: bool) -> Plan | N
     needed = plan.cost.memory.total - budget.bytes
     while True:
         again = cheapest_of(seconds, freed, needed)
-        memory = budget.held(plan.with_passes(gathered_again=again))
+        memory = budget.held(plan.with_passes(regathered=again))
         if memory.total <= budget.bytes:
             break
         if len(again) == len(seconds):
@@ -141,7 +141,7 @@ def _gathered_again(plan: Plan, budget: Budget, *, is_counted: bool) -> Plan | N
         f"{describe_bytes(plan.cost.memory.total - memory.total)} less a device, {duration(more)} more a step"
     )
     cost = replace(plan.cost, communication=plan.cost.communication + more, memory=memory)
-    return replace(plan.with_passes(gathered_again=again), cost=cost, notes=(*plan.notes, note))
+    return replace(plan.with_passes(regathered=again), cost=cost, notes=(*plan.notes, note))
 
 
 def cheapest_of(seconds: Mapping[str, float], freed: Mapping[str, float], needed: float) -> frozenset[str]:

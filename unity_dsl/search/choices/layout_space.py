@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...graph.gathers_ahead import sums_back
 from ...graph.graph import Value
 from ...graph.layout import PARTITION, Invariant, Layout, Partial, Replicate, Shard, invariant
 from ...graph.layout_codes import layouts_in_order
 from ...graph.layout_conversion import divisors
 from ...graph.operand_layouts import LayoutColumn
+from ...graph.prefetched_gathers import sums_back
 from ...machine.collective_price import local_fraction
 from ...machine.conversion_model import ConversionModel, Located
 from ..cost_network.bucket_elimination import Table
@@ -23,11 +23,11 @@ from .axis_choices import AxisChoices, axis_choices, kinds_along
 from .restriction import Keeping, storable
 
 
-class Hidden(NamedTuple):
+class ConversionOverlap(NamedTuple):
     """The work that overlaps with a tensor's conversions, and the fraction of them that is still exposed.
 
     By default this is about a leading all-gather, as of a weight: only the fraction `exposed` counts. With `if_summed`
-    that holds only if the gradient is summed over devices; other gathers count in full. With `in_turns` the value is in
+    that holds only if the gradient is summed over devices; other gathers count in full. `interleaved` values are in
     interleaved repeats: conversions of any kind count by `exposed`, there and back, if both take time. A product takes
     `read` seconds on a device if it reads the value, `made` seconds if it makes it. It overlaps that much of a gather
     of rows, or of a sum, and of the way back. At least the fraction `exposed` still counts.
@@ -35,7 +35,7 @@ class Hidden(NamedTuple):
 
     exposed: float = 1.0
     if_summed: bool = False
-    in_turns: bool = False
+    interleaved: bool = False
     read: float = 0.0
     made: float = 0.0
 
@@ -66,7 +66,7 @@ _ONE, _COPY, _TERM, _ROWS = (
     int(axis_choices([kinds_along(Layout((kind,)))])[0, 0]) for kind in (Invariant(), Replicate(), Partial(), Shard(0))
 )
 """Role numbers of the kinds that a layout has along a mesh axis."""
-NOT_HIDDEN = Hidden()
+NO_OVERLAP = ConversionOverlap()
 LOCAL = 1e-9
 """Seconds. A conversion that takes no more sends nothing."""
 
@@ -115,25 +115,27 @@ class Space:
     def numbers(self, layouts: Iterable[Layout]) -> Layouts:
         return np.array([self._number[layout] for layout in layouts], dtype=np.intp)
 
-    def seconds(self, count: int, back: int | None, *, hidden: Hidden = NOT_HIDDEN, in_buckets: bool = False) -> Table:
+    def seconds(
+        self, count: int, back: int | None, *, overlap: ConversionOverlap = NO_OVERLAP, in_buckets: bool = False
+    ) -> Table:
         """Seconds of converting a tensor of `count` bytes, and its gradient of `back` bytes back if it has one, for
-        every pair of layouts. `hidden` says what overlaps with both. Sums on the way back may be `in_buckets`.
+        every pair of layouts. `overlap` says what overlaps with both. Sums on the way back may be `in_buckets`.
         """
         there = self.forward_seconds(count)
-        if hidden.in_turns:
+        if overlap.interleaved:
             if back is None:
                 return there
             returning = self.prices.seconds(self._transposed, back, in_buckets=in_buckets).T
-            return hidden.of_both(there, returning) * (there + returning)
-        if hidden.by_products:
+            return overlap.of_both(there, returning) * (there + returning)
+        if overlap.by_products:
             along = self.along[:, None, :], self.along[None, :, :]
-            there = hidden.beside(there, *along)
+            there = overlap.beside(there, *along)
             if back is None:
                 return there
-            return there + hidden.beside(self.prices.seconds(self._transposed, back).T, *along)
-        if hidden.exposed != 1:
-            begun = self.forward_seconds(count, begun=hidden.exposed)
-            there = np.where(self.summed_back, begun, there) if hidden.if_summed else begun
+            return there + overlap.beside(self.prices.seconds(self._transposed, back).T, *along)
+        if overlap.exposed != 1:
+            begun = self.forward_seconds(count, begun=overlap.exposed)
+            there = np.where(self.summed_back, begun, there) if overlap.if_summed else begun
         if back is None:
             return there
         return there + self.prices.seconds(self._transposed, back, in_buckets=in_buckets).T
@@ -213,7 +215,7 @@ class Space:
         return np.array([local_fraction(layout, self.prices.mesh) for layout in self.layouts])
 
 
-ConversionTable = dict[tuple[Located, Located | None, int, int | None, Hidden, bool], Table]
+ConversionTable = dict[tuple[Located, Located | None, int, int | None, ConversionOverlap, bool], Table]
 """Prices of conversions by layouts and their transposes, bytes of the tensor and of its gradient if any, what overlaps
 with them, and whether sums of the gradient are in buckets.
 """
@@ -227,34 +229,34 @@ class Spaces:
         self.prices = prices
         self.found = found
         self._spaces: dict[tuple[int, ...], Space] = {}
-        self._conversions: dict[tuple[tuple[int, ...], int, int | None, Hidden, bool], Table] = {}
+        self._conversions: dict[tuple[tuple[int, ...], int, int | None, ConversionOverlap, bool], Table] = {}
 
     def of(self, value: Value) -> Space:
         if value.shape not in self._spaces:
             self._spaces[value.shape] = Space(value.shape, self.prices)
         return self._spaces[value.shape]
 
-    def conversions(self, value: Value, hidden: Hidden = NOT_HIDDEN) -> Table:
+    def conversions(self, value: Value, overlap: ConversionOverlap = NO_OVERLAP) -> Table:
         """Seconds of converting a value from its produced layout, and its gradient back, for every pair of layouts of
-        its space. `hidden` says what overlaps. Without overlap, a layout in between never makes a conversion cheaper.
+        its space. `overlap` says what overlaps. Without overlap, a layout in between never makes a conversion cheaper.
         `TIE`s are included.
         """
-        return self._seconds(value, hidden, in_buckets=value.is_weight)
+        return self._seconds(value, overlap, in_buckets=value.is_weight)
 
     def between(self, value: Value) -> Table | None:
         """The same for converting a converted copy; None where the price does not differ. The gradient of a weight's
         copy is summed on its own, not in a bucket.
         """
-        return self._seconds(value, NOT_HIDDEN, in_buckets=False) if value.is_weight and value.needs_gradient else None
+        return self._seconds(value, NO_OVERLAP, in_buckets=False) if value.is_weight and value.needs_gradient else None
 
-    def _seconds(self, value: Value, hidden: Hidden, *, in_buckets: bool) -> Table:
+    def _seconds(self, value: Value, overlap: ConversionOverlap, *, in_buckets: bool) -> Table:
         back = value.stored_bytes if value.needs_gradient else None
-        kind = value.shape, value.bytes, back, hidden, in_buckets
+        kind = value.shape, value.bytes, back, overlap, in_buckets
         if kind not in self._conversions:
             space = self.of(value)
             everywhere = *space.alike(back), *kind[1:]
             if everywhere not in self.found:
-                found = space.seconds(value.bytes, back, hidden=hidden, in_buckets=in_buckets)
+                found = space.seconds(value.bytes, back, overlap=overlap, in_buckets=in_buckets)
                 self.found[everywhere] = found
             self._conversions[kind] = self.found[everywhere]
         return self._conversions[kind]

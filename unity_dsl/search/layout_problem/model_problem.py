@@ -14,7 +14,7 @@ from ...graph.interleaved_repeats import interleavable_repeats
 from ...machine.collective_price import local_fraction
 from ...machine.machine import Machine
 from ..choices.extractions import Choice, Extractions
-from ..choices.layout_space import NOT_HIDDEN, Spaces
+from ..choices.layout_space import NO_OVERLAP, Spaces
 from ..choices.operator_options import Options
 from ..choices.proved_configurations import Around
 from ..choices.restriction import Keeping, Restriction, node_path, stored_values
@@ -22,7 +22,7 @@ from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
 from ..search_end import check_end
 from .algebra_variables import AlgebraVariables
-from .gather_exposure import gather_exposure, values_in_turns
+from .gather_exposure import gather_exposure, interleaved_values
 from .held_price import HeldPrice
 from .loop_price import price_captured, price_sliced, price_stacked
 from .problem_context import Context, Prices
@@ -79,7 +79,7 @@ class _Ends:
 
 
 class _Builder:
-    """Builds a part, which is executed `turns` times in a loop, interleaved with others if `beside`. `weights` are
+    """Builds a part, which is executed `iterations` times in a loop, interleaved with others if `beside`. `weights` are
     names of stored values outside, `whole` of values without gradient. `closed` results must be whole on every device.
     """
 
@@ -91,7 +91,7 @@ class _Builder:
         weights: frozenset[str],
         whole: frozenset[str],
         closed: frozenset[str],
-        turns: int = 1,
+        iterations: int = 1,
         beside: bool = False,
     ) -> None:
         self.context = context
@@ -102,12 +102,12 @@ class _Builder:
         given = context.algebra.get(prefix)
         self.algebra = None if given is None else AlgebraVariables(given, context.spaces)
         exposure = context.prices.machine.exposure
-        hidden = gather_exposure(graph, turns, exposure.gathers)
+        overlap = gather_exposure(graph, iterations, exposure.gathers)
         if beside:
-            hidden = {**values_in_turns(graph, exposure.values), **hidden}
-        self.meaning = Meaning(graph, free=set(whole), hidden=hidden)
+            overlap = {**interleaved_values(graph, exposure.values), **overlap}
+        self.meaning = Meaning(graph, free=set(whole), overlap=overlap)
         hides = exposure.values < 1 and not prefix
-        self.in_turns = interleavable_repeats(graph) if hides else frozenset[str]()
+        self.interleaved = interleavable_repeats(graph) if hides else frozenset[str]()
         self.costs: list[Table] = []
         self.names: list[str] = []
         self.values: dict[str, Value] = {}
@@ -180,7 +180,7 @@ class _Builder:
         """Adds what decomposed matmuls overlap, except for values that have an entry or are `left` by the graph."""
         options = partial(self.context.options, prefix=self.prefix, weights=self.weights)
         found = values_beside_products(self.graph, left, self.context.prices, options)
-        self.meaning.hidden = {**found, **self.meaning.hidden}
+        self.meaning.overlap = {**found, **self.meaning.overlap}
 
     def _leave(self, value: Value) -> Port:
         """A variable for the layout in which a value leaves a body in every iteration."""
@@ -203,8 +203,8 @@ class _Builder:
             if readers[value.name] != 1 or value.name not in of_nodes or value.name in updated:
                 self.choose(value, layouts, self.context.storing.keeping(value, layouts))
                 continue
-            hidden = self.meaning.hidden.get(value.name, NOT_HIDDEN)
-            reading = self.context.storing.reading(value, self.prefix, layouts, hidden)
+            overlap = self.meaning.overlap.get(value.name, NO_OVERLAP)
+            reading = self.context.storing.reading(value, self.prefix, layouts, overlap)
             self.meaning.stored[value.name] = Stored(value, *reading)
 
     def _add_node(self, node: Node) -> None:
@@ -399,9 +399,9 @@ class _Builder:
     def _body(self, segment: Segment, whole: Iterable[str], kept: Iterable[int]) -> _Builder:
         closed = frozenset(segment.exit[i].name for i in kept)
         prefix = f"{self.prefix}{segment.name}."
-        beside = segment.name in self.in_turns
+        beside = segment.name in self.interleaved
         return _Builder(
-            self.context, segment.body, prefix, self.weights, frozenset(whole), closed, segment.turns, beside
+            self.context, segment.body, prefix, self.weights, frozenset(whole), closed, segment.iterations, beside
         )
 
     def _read(self, value: Value, layouts: Layouts, cost: Table | None = None) -> Port:
@@ -475,7 +475,7 @@ class _Builder:
         check_end()
         value = self.values[name]
         reads, fixed = tuple(self.reads.get(name, ())), (self.context.spaces.of(value).invariant,) if whole else ()
-        conversions = self.context.conversions(value, self.prefix, self.meaning.hidden.get(name, NOT_HIDDEN))
+        conversions = self.context.conversions(value, self.prefix, self.meaning.overlap.get(name, NO_OVERLAP))
         tensor = Tensor(self.prefix + name, self.produced[name], reads, conversions, fixed)
         if tensor.shared:
             tensor = replace(tensor, between=self.context.between(value, self.prefix))

@@ -10,7 +10,7 @@ import numpy as np
 from ...graph.graph import Model, Node, Segment, Value
 from ...graph.layout import Layout, Mesh, invariant
 from ...graph.plan import Border, Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
-from ..choices.layout_space import NOT_HIDDEN, Hidden
+from ..choices.layout_space import NO_OVERLAP, ConversionOverlap
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.exact_minimum import Solved
 from ..folded_solver.problem_part import Port
@@ -76,8 +76,8 @@ def _assemble(
         steps.append(_segment(problem, step, body, border, iterations, mesh))
     values = {}
     for name, (value, layout) in produced.items():
-        hidden = None if name in meaning.free else meaning.hidden.get(name, NOT_HIDDEN)
-        conversions = _materialise(problem, value, layout, asked.get(name, ()), hidden)
+        overlap = None if name in meaning.free else meaning.overlap.get(name, NO_OVERLAP)
+        conversions = _materialise(problem, value, layout, asked.get(name, ()), overlap)
         values[name] = PlannedValue(value, layout, conversions)
     return PlannedGraph(meaning.graph, values, tuple(steps))
 
@@ -139,17 +139,17 @@ def _steady(body: PlannedGraph, segment: Segment) -> bool:
 
 
 def _materialise(
-    problem: Problem, value: Value, produced: Layout, asked: Sequence[Layout], hidden: Hidden | None
+    problem: Problem, value: Value, produced: Layout, asked: Sequence[Layout], overlap: ConversionOverlap | None
 ) -> tuple[Materialised, ...]:
     """The cheapest conversions that make every layout asked for, through at most two layouts besides the produced one.
 
-    `hidden` says what overlaps with them. It is None for a free value, from which every layout is sliced.
+    `overlap` says what overlaps with them. It is None for a free value, from which every layout is sliced.
     """
     needed = [layout for layout in dict.fromkeys(asked) if layout != produced]
-    if hidden is None:
+    if overlap is None:
         return tuple(Materialised(layout, produced) for layout in needed)
     spaces, space = problem.spaces, problem.spaces.of(value)
-    prices, between = spaces.conversions(value, hidden), spaces.between(value)
+    prices, between = spaces.conversions(value, overlap), spaces.between(value)
     tree = cheapest_tree(prices, space.number(produced), list(map(space.number, needed)), between)
     return tuple(Materialised(space.layouts[target], space.layouts[source]) for target, source in tree)
 

@@ -16,7 +16,7 @@ from ...index.library import Library
 from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
 from ..choices.extractions import Extractions
-from ..choices.layout_space import ConversionTable, Hidden, Spaces
+from ..choices.layout_space import ConversionOverlap, ConversionTable, Spaces
 from ..choices.operator_options import Options, OptionTable
 from ..choices.proved_configurations import Around, proved_of
 from ..choices.restriction import Restriction, node_path, storable, stored_values
@@ -173,11 +173,11 @@ class Context:
             raise Impossible(path, None, None)
         return left
 
-    def conversions(self, value: Value, prefix: str, hidden: Hidden) -> Table:
+    def conversions(self, value: Value, prefix: str, overlap: ConversionOverlap) -> Table:
         """Seconds of converting a value from its produced layout, and its gradient back, for every pair of layouts.
-        `hidden` says what overlaps with other work.
+        `overlap` says what overlaps with other work.
         """
-        return self._with_memory(self.spaces.conversions(value, hidden), value, prefix)
+        return self._with_memory(self.spaces.conversions(value, overlap), value, prefix)
 
     def between(self, value: Value, prefix: str) -> Table | None:
         """The same for converting a converted copy; None where the price does not differ."""

@@ -12,7 +12,7 @@ from ...machine.cast_price import price_stored_casts
 from ...machine.collective_price import local_fraction
 from ...machine.machine import Machine
 from ...machine.operator_price import price_updates
-from ..choices.layout_space import Hidden, Spaces
+from ..choices.layout_space import ConversionOverlap, Spaces
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts
 from .held_price import HeldPrice
@@ -40,16 +40,16 @@ class StoragePrice:
             self._kept[key] = self._keeping(value, layouts)
         return self._kept[key]
 
-    def reading(self, value: Value, prefix: str, layouts: Layouts, hidden: Hidden) -> tuple[Layouts, Table]:
+    def reading(self, value: Value, prefix: str, layouts: Layouts, overlap: ConversionOverlap) -> tuple[Layouts, Table]:
         """For each layout in which its only reader reads a value, the best storage layout and the seconds of storing
-        and reading. The gather may be `hidden` in part.
+        and reading. The gather may be `overlap` in part.
         """
         key = self._alike(value, layouts)
         if key is None:
-            return self._reading(value, prefix, layouts, hidden)
-        if (key, hidden) not in self._read:
-            self._read[key, hidden] = self._reading(value, prefix, layouts, hidden)
-        return self._read[key, hidden]
+            return self._reading(value, prefix, layouts, overlap)
+        if (key, overlap) not in self._read:
+            self._read[key, overlap] = self._reading(value, prefix, layouts, overlap)
+        return self._read[key, overlap]
 
     def _alike(self, value: Value, layouts: Layouts) -> Hashable | None:
         space = self.spaces.of(value)
@@ -70,9 +70,11 @@ class StoragePrice:
             seconds += shares * price_updates(counts, self.machine)
         return seconds
 
-    def _reading(self, value: Value, prefix: str, layouts: Layouts, hidden: Hidden) -> tuple[Layouts, Table]:
+    def _reading(
+        self, value: Value, prefix: str, layouts: Layouts, overlap: ConversionOverlap
+    ) -> tuple[Layouts, Table]:
         """As `reading`, without the cache. A limit on memory may price a second gather in the backward pass."""
-        gathering, space = self.spaces.conversions(value, hidden), self.spaces.of(value)
+        gathering, space = self.spaces.conversions(value, overlap), self.spaces.of(value)
         if self.memory is not None:
             gathering = self.memory.with_gathers(gathering, value, prefix, space)
         reached = self.keeping(value, layouts)[:, None] + gathering[layouts]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...graph.graph import Graph, Node, Value
-from ..choices.layout_space import Hidden
+from ..choices.layout_space import ConversionOverlap
 from ..choices.operator_options import Options
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Port
@@ -51,7 +51,7 @@ class Meaning:
     `kept` are the values with a variable of their own: stored values, and those that cross the border of a body. `free`
     values carry no gradient and are whole on every device, so slices of them cost nothing. `chosen` gives, by value
     whose operator algebra chooses, its variable and the extraction of each of the variable's values. `numbered` gives
-    the numbers at both ends of a tensor between two such variables of a group. `hidden` gives, by tensor name, what
+    the numbers at both ends of a tensor between two such variables of a group. `overlap` gives, by tensor name, what
     overlaps with its conversions, if anything does.
     """
 
@@ -63,7 +63,7 @@ class Meaning:
     fixed: dict[str, Options] = field(default_factory=dict)
     chosen: dict[str, tuple[int, Layouts]] = field(default_factory=dict)
     numbered: dict[str, tuple[Layouts, Layouts]] = field(default_factory=dict)
-    hidden: Mapping[str, Hidden] = field(default_factory=dict)
+    overlap: Mapping[str, ConversionOverlap] = field(default_factory=dict)
     free: set[str] = field(default_factory=set)
     bodies: list[Meaning] = field(default_factory=list)
     borders: list[Crossings] = field(default_factory=list)

@@ -44,7 +44,7 @@ class StoredBytes:
         """Lower bound on the stored bytes of a device of a mesh, over all plans of the model."""
         return self._least(mesh.degrees)
 
-    def roomy(self, meshes: Iterable[Mesh], limit: float) -> list[Mesh]:
+    def with_room(self, meshes: Iterable[Mesh], limit: float) -> list[Mesh]:
         """The meshes on which the weights fit within a limit of bytes on a device."""
         return [mesh for mesh in meshes if self.least(mesh) <= limit]
 

@@ -307,10 +307,10 @@ def _best(problem: Problem, known: Survey, choices: KnownChoices, below: float) 
         return Optimum(None, below, known.bound, False)
     near = nowhere if has_many(problem) else partial(axis_domains, problem)
     first = Optimum(None, below, -inf, False) if isinstance(known.found, Solver) else _start(problem, choices, below)
-    hopeless = has_many(problem) and first.cost > known.bound * PRUNED
-    dearest = below if hopeless else min(below, first.cost)
+    is_pruned = has_many(problem) and first.cost > known.bound * PRUNED
+    dearest = below if is_pruned else min(below, first.cost)
     best = search(known, near, dearest, rounds=1 if large or has_many(problem) else ROUNDS)
-    if hopeless and best.plan is not None:
+    if is_pruned and best.plan is not None:
         first = Optimum(None, inf, -inf, False)
     if best.plan is None and first.plan is not None and first.cost < below * PROMISING:
         better = replace(best, plan=first.plan, cost=first.cost)

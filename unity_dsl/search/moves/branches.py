@@ -20,7 +20,7 @@ def propose_branches(point: Point, timeline: Timeline, solver: Solver, effort: E
     operators say.
     """
     plan = point.plan
-    if plan.mesh.size == 1 or plan.warnings or plan.passes.recomputed or plan.passes.gathered_again or plan.division:
+    if plan.mesh.size == 1 or plan.warnings or plan.passes.recomputed or plan.passes.regathered or plan.division:
         return
     plan = replace(plan.with_passes(interleaved=()), graph=in_model_order(plan))
     for placing in placings(plan, solver.meshes, solver.space.machine, point.context.library)[:BRANCHES]:

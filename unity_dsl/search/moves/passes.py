@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from math import inf
 
 from ...graph.chunked_products import chunks_of_plan
-from ...graph.delayed_gradients import delays_gradients
+from ...graph.deferred_gradients import defers_gradients
 from ...graph.interleaved_repeats import independent_repeats, side_by_side
 from ...graph.layout_conversion import BUCKET_MIB
 from ...graph.plan import Plan
@@ -48,15 +48,15 @@ def inherited(plan: Plan, like: Plan) -> Plan:
     """The plan with the overlap passes of another one, as far as they apply to it."""
     passes = like.passes
     other = plan.with_passes(
-        delayed_gradients=passes.delayed_gradients, chunks=passes.chunks, bucket_mib=passes.bucket_mib
+        deferred_gradients=passes.deferred_gradients, chunks=passes.chunks, bucket_mib=passes.bucket_mib
     )
     if passes.interleaved:
-        other = in_turns(other)
-        other = other.with_passes(stagger=passes.stagger if other.passes.interleaved == passes.interleaved else 1)
+        other = interleaving(other)
+        other = other.with_passes(skew=passes.skew if other.passes.interleaved == passes.interleaved else 1)
     return other
 
 
-def in_turns(plan: Plan) -> Plan:
+def interleaving(plan: Plan) -> Plan:
     """The plan with interleaved execution of all repeats that do not depend on each other; unchanged where there are
     none.
     """
@@ -69,7 +69,7 @@ def _switched(plan: Plan, evaluator: Evaluator) -> Iterator[Switched]:
     seconds, values = timeline.seconds, exposed_values(timeline)
     if values > GAIN:
         yield from _of_values(plan, evaluator, timeline, values)
-    if not passes.interleaved and (other := in_turns(plan)) is not plan:
+    if not passes.interleaved and (other := interleaving(plan)) is not plan:
         yield seconds - timeline.exposed(), other
     size, least = passes.bucket_mib, seconds * (1 - exposed_sums(timeline))
     if size > 0:
@@ -81,16 +81,16 @@ def _switched(plan: Plan, evaluator: Evaluator) -> Iterator[Switched]:
 def _of_values(plan: Plan, evaluator: Evaluator, timeline: Timeline, values: float) -> Iterator[Switched]:
     """Settings of passes that overlap conversions of values."""
     seconds, passes = timeline.seconds, plan.passes
-    if not passes.delayed_gradients:
+    if not passes.deferred_gradients:
         back = exposed_backwards(timeline)
-        if back > GAIN and delays_gradients(plan, evaluator.library):
-            yield seconds * (1 - back), plan.with_passes(delayed_gradients=True)
+        if back > GAIN and defers_gradients(plan, evaluator.library):
+            yield seconds * (1 - back), plan.with_passes(deferred_gradients=True)
     elif passes.interleaved:
-        yield seconds * (1 - values), plan.with_passes(delayed_gradients=False)
+        yield seconds * (1 - values), plan.with_passes(deferred_gradients=False)
     if passes.interleaved:
         most = max(map(len, passes.interleaved))
-        for stagger in sorted({1, 2, 3, most} & {*range(1, most + 1)} - {passes.stagger}):
-            yield seconds * (1 - values), plan.with_passes(stagger=stagger)
+        for skew in sorted({1, 2, 3, most} & {*range(1, most + 1)} - {passes.skew}):
+            yield seconds * (1 - values), plan.with_passes(skew=skew)
     if passes.chunks == 1:
         products = list(chunks_of_plan(plan, evaluator.library, min(PARTS)))
         paths = {path + product.value.name for path, product in products}

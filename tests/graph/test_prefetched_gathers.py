@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from unity_dsl.graph.gathers_ahead import Ahead, GathersAhead, gathers_ahead
 from unity_dsl.graph.graph import Graph, Value
 from unity_dsl.graph.layout import Invariant, Layout, Replicate, Shard
+from unity_dsl.graph.prefetched_gathers import Prefetch, PrefetchedGathers, prefetched_gathers
 
 from .test_model_graph import build
 
@@ -40,10 +40,10 @@ def weights(graph: Graph, path: str = "") -> dict[str, Value]:
 def test_what_is_read_first_in_an_iteration_or_behind_a_loop() -> None:
     graph = build(MODEL).graph
     layer, once = graph.segments
-    assert gathers_ahead(graph, 1) == {}, "a repeat of one iteration is no loop to wait for"
-    assert gathers_ahead(layer.body, 4) == {"own": Ahead.ITERATION, "late": Ahead.LOOP}
-    assert gathers_ahead(layer.body, 1) == {"late": Ahead.LOOP}
-    assert gathers_ahead(once.body, 1) == {}
+    assert prefetched_gathers(graph, 1) == {}, "a repeat of one iteration is no loop to wait for"
+    assert prefetched_gathers(layer.body, 4) == {"own": Prefetch.ITERATION, "late": Prefetch.LOOP}
+    assert prefetched_gathers(layer.body, 1) == {"late": Prefetch.LOOP}
+    assert prefetched_gathers(once.body, 1) == {}
 
 
 def test_behind_a_loop_only_with_a_sum_of_gradients() -> None:
@@ -53,7 +53,10 @@ def test_behind_a_loop_only_with_a_sum_of_gradients() -> None:
     graph = build(MODEL).graph
     sliced, summed, same = Layout((Shard(0),)), Layout((Replicate(),)), Layout((Invariant(),))
     begun = {
-        name: (GathersAhead(graph).begins(value, sliced, summed), GathersAhead(graph).begins(value, sliced, same))
+        name: (
+            PrefetchedGathers(graph).begins(value, sliced, summed),
+            PrefetchedGathers(graph).begins(value, sliced, same),
+        )
         for name, value in weights(graph).items()
     }
     assert begun == {

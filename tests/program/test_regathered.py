@@ -84,7 +84,7 @@ def run(rank: int, ranks: int, folder: str, freed: tuple[str, ...]) -> dict[str,
     return {"loss": loss.detach(), "gradients": gradients, "held": held, "made": len(made) // 2}
 
 
-def test_freed_weights_are_gathered_again(compile_program: Compile, pool: RankPool) -> None:
+def test_freed_weights_are_regathered(compile_program: Compile, pool: RankPool) -> None:
     out = compile_program(MODEL, devices=2, pins=PINS)
     kept, some, freed = (pool.run(run, str(out), names, ranks=2) for names in ((), NAMES[:1], NAMES))
     for before, between, after in zip(kept, some, freed, strict=True):
@@ -169,20 +169,20 @@ def test_they_are_freed_where_the_plan_fits_without_them_alone() -> None:
         return search(model, mesh, machine.holding(int(bytes_)), library, "auto", parse_pins(PINS))
 
     roomy = planned(1e9)
-    assert not roomy.passes.gathered_again and planned(roomy.cost.memory.total).cost == roomy.cost
+    assert not roomy.passes.regathered and planned(roomy.cost.memory.total).cost == roomy.cost
     plans = [roomy]
     while not plans[-1].warnings:
         plans.append(planned(plans[-1].cost.memory.total - 1))
     *fitting, never = plans
-    counts = [len(plan.passes.gathered_again) for plan in fitting]
+    counts = [len(plan.passes.regathered) for plan in fitting]
     assert counts == sorted(counts)
-    assert {plan.passes.gathered_again for plan in fitting} == {frozenset(), frozenset(NAMES[:1]), frozenset(NAMES)}
+    assert {plan.passes.regathered for plan in fitting} == {frozenset(), frozenset(NAMES[:1]), frozenset(NAMES)}
     for before, plan in pairwise(fitting):
         assert plan.cost.memory.total < before.cost.memory.total and plan.cost.seconds > before.cost.seconds
-        kept = plan.with_passes(gathered_again=frozenset())
+        kept = plan.with_passes(regathered=frozenset())
         freed = Budget(machine, library).held(kept).total - plan.cost.memory.total
-        number = len(plan.passes.gathered_again)
+        number = len(plan.passes.regathered)
         assert freed == {0: 0, 1: 3 * weight, 2: 4 * weight}[number]
         assert any("re-gathered in the backward pass" in note for note in plan.notes) == bool(number)
         assert any("1 of 2 gathered weights" in note for note in plan.notes) == (number == 1)
-    assert never.cost == roomy.cost and not never.passes.gathered_again
+    assert never.cost == roomy.cost and not never.passes.regathered

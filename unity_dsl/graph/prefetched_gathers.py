@@ -13,15 +13,15 @@ from .layout import Layout, Replicate
 from .plan import PlannedNode, PlannedSegment
 
 
-class Ahead(Enum):
+class Prefetch(Enum):
     """What a prefetch overlaps: the previous iteration of the same loop, or the last iteration of a loop before."""
 
     ITERATION = "iteration"
     LOOP = "loop"
 
 
-def gathers_ahead(graph: Graph, turns: int) -> Mapping[str, Ahead]:
-    """The weights, by name, that are prefetched; the graph is run `turns` times in a loop, or once.
+def prefetched_gathers(graph: Graph, iterations: int) -> Mapping[str, Prefetch]:
+    """The weights, by name, that are prefetched; the graph is run `iterations` times in a loop, or once.
 
     Each iteration of a loop, interleaved or not, prefetches the weights that operators read first in the next
     iteration. The last iteration prefetches the weights that are read first after the loop. A weight that several
@@ -30,15 +30,15 @@ def gathers_ahead(graph: Graph, turns: int) -> Mapping[str, Ahead]:
     reads = Counter(value.name for step in graph.steps for value in step.reads)
     trained = {stored.value.name for stored in graph.weights if stored.value.needs_gradient}
     alone = {name for name in trained if reads[name] == 1}
-    found: dict[str, Ahead] = {}
-    entering = turns > 1
+    found: dict[str, Prefetch] = {}
+    entering = iterations > 1
     for operators, behind_loop in operator_stretches(graph.steps):
         weights = {value.name for step in operators for value in step.reads} & alone
         if weights and entering:
-            found |= dict.fromkeys(weights, Ahead.ITERATION)
+            found |= dict.fromkeys(weights, Prefetch.ITERATION)
             entering = False
         elif behind_loop:
-            found |= dict.fromkeys(weights, Ahead.LOOP)
+            found |= dict.fromkeys(weights, Prefetch.LOOP)
     return found
 
 
@@ -63,25 +63,25 @@ def sums_back(source: Layout, target: Layout) -> bool:
     return any(isinstance(after, Replicate) and not isinstance(before, Replicate) for before, after in ends)
 
 
-class GathersAhead:
+class PrefetchedGathers:
     """The prefetched weights of a model, including those of bodies."""
 
     def __init__(self, graph: Graph) -> None:
-        self._found: dict[Value, Ahead | None] = {}
+        self._found: dict[Value, Prefetch | None] = {}
         self._add(graph, 1)
 
-    def _add(self, graph: Graph, turns: int) -> None:
-        ahead = gathers_ahead(graph, turns)
+    def _add(self, graph: Graph, iterations: int) -> None:
+        ahead = prefetched_gathers(graph, iterations)
         for weight in graph.weights:
             found = ahead.get(weight.value.name)
             if self._found.setdefault(weight.value, found) is not found:
                 self._found[weight.value] = None  # equal weights of several bodies that are not all prefetched alike
         for segment in graph.segments:
-            self._add(segment.body, segment.turns)
+            self._add(segment.body, segment.iterations)
 
     def begins(self, value: Value, source: Layout, target: Layout) -> bool:
         """Whether the gather of a weight from its stored layout is prefetched; after a loop only if its gradient is
         summed.
         """
         found = self._found.get(value)
-        return found is Ahead.ITERATION or (found is Ahead.LOOP and sums_back(source, target))
+        return found is Prefetch.ITERATION or (found is Prefetch.LOOP and sums_back(source, target))

@@ -15,7 +15,7 @@ from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.interleaved_repeats import in_model_order
 from unity_dsl.graph.plan import Plan, PlannedSegment, gathered_once
-from unity_dsl.search.moves.passes import in_turns
+from unity_dsl.search.moves.passes import interleaving
 
 from .operations import list_operations
 from .test_interleaved_repeats import merged, simulated
@@ -56,7 +56,7 @@ def written(text: str, folder: Path, *, turns: bool, freed: bool = False, **choi
     request = Request(folder / "model.udl", **choices)
     compiled = compile_model(request)
     plan = replace(compiled.plan.with_passes(interleaved=()), graph=in_model_order(compiled.plan))
-    plan = in_turns(plan) if turns else plan
+    plan = interleaving(plan) if turns else plan
     if freed:
         inner = (
             f"{step.segment.name}.{name}"
@@ -64,7 +64,7 @@ def written(text: str, folder: Path, *, turns: bool, freed: bool = False, **choi
             if isinstance(step, PlannedSegment)
             for name in gathered_once(step.runs[0].body)
         )
-        plan = plan.with_passes(gathered_again=frozenset([*gathered_once(plan.graph), *inner]))
+        plan = plan.with_passes(regathered=frozenset([*gathered_once(plan.graph), *inner]))
     write_program(plan, compiled.library, compiled.sources, request, folder / "out")
     return plan, compiled
 

@@ -14,7 +14,7 @@ from unity_dsl.emit.plan_file import load_plan_file
 from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.emit.written_plan import written_plan
-from unity_dsl.graph.delayed_gradients import delays_gradients
+from unity_dsl.graph.deferred_gradients import defers_gradients
 from unity_dsl.graph.plan import Plan
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.simulation.step_tasks import step_tasks
@@ -76,7 +76,7 @@ def written(
     (folder / "model.udl").write_text(text)
     request = Request(folder / "model.udl", **choices)
     compiled = compile_model(request)
-    plan = compiled.plan.with_passes(delayed_gradients=True, gathered_again=again)
+    plan = compiled.plan.with_passes(deferred_gradients=True, regathered=again)
     out = folder / "out"
     write_program(plan, compiled.library, compiled.sources, request, out)
     return plan, compiled, out
@@ -94,7 +94,7 @@ def written(
         (LAYERS, 4, {"strategy": "random:4", "mesh": (2, 2), "again": frozenset({"layer.q", "layer.k", "layer.up"})}),
     ],
 )
-def test_a_program_with_delayed_gradients_is_the_model(
+def test_a_program_with_deferred_gradients_is_the_model(
     text: str, ranks: int, choices: dict[str, Any], tmp_path: Path, pool: RankPool
 ) -> None:
     """The program passes its check, its plan reads back equal, and its peak memory is that of the simulated step."""
@@ -103,7 +103,7 @@ def test_a_program_with_delayed_gradients_is_the_model(
     report = check(out, steps=2, pool=pool)
     assert report.ok, report
     again, library = written_plan(load_plan_file(out), out)
-    assert again.passes.delayed_gradients
+    assert again.passes.deferred_gradients
     machine = load_machine("local")
     graph = step_tasks(plan, machine, compiled.library)
     assert step_tasks(again, machine, library).tasks == graph.tasks
@@ -115,7 +115,7 @@ def test_a_program_with_delayed_gradients_is_the_model(
 def test_operations_run_in_the_order_that_is_simulated(seed: int, tmp_path: Path, pool: RankPool) -> None:
     """Compares matrix products and starts of collectives, forwards and backwards."""
     plan, compiled, out = written(CHAIN, tmp_path, devices=4, mesh=(2, 2), strategy=f"random:{seed}")
-    assert delays_gradients(plan, compiled.library)
+    assert defers_gradients(plan, compiled.library)
     ran = pool.run(list_operations, str(out), ranks=4)[0]
     assert merged([name for name in ran if name != "wait"]) == merged(simulated(plan, compiled))
 
@@ -138,7 +138,7 @@ def test_products_wait_for_no_collective_that_they_do_not_need(tmp_path: Path, p
     assert backwards.count("all_reduce mm mm wait") == 5
 
 
-def test_kernels_beside_delayed_gradients(tmp_path: Path, pool: RankPool) -> None:
+def test_kernels_and_deferred_gradients(tmp_path: Path, pool: RankPool) -> None:
     """Groups of operators that are one kernel read weights unchanged."""
     _, _, out = megatron(tmp_path, kernels="triton")
     model = (out / "model.py").read_text()
@@ -175,7 +175,7 @@ def test_a_product_that_runs_after_the_outputs_defers_nothing(tmp_path: Path) ->
     for seed in range(40):
         request = Request(source, devices=4, strategy=f"random:{seed}")
         plan = compile_model(request)
-        if not plan.plan.passes.delayed_gradients:
+        if not plan.plan.passes.deferred_gradients:
             continue
         out = tmp_path / f"out_{seed}"
         write_program(plan.plan, plan.library, plan.sources, request, out)

@@ -14,9 +14,9 @@ from unity_dsl.machine.conversion_model import ConversionModel
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.search.accounting.plan_cost import plan_cost
-from unity_dsl.search.choices.layout_space import Hidden
+from unity_dsl.search.choices.layout_space import ConversionOverlap
 from unity_dsl.search.layout_pins import parse_pin
-from unity_dsl.search.layout_problem.gather_exposure import values_in_turns
+from unity_dsl.search.layout_problem.gather_exposure import interleaved_values
 from unity_dsl.search.layout_problem.variable_meaning import Meaning
 from unity_dsl.search.meshes.near_search import BestOnMesh
 from unity_dsl.search.plan_search import search
@@ -45,8 +45,8 @@ TOWERS = """model towers[b = 64, d = 4096]
 
 def test_values_of_a_body_are_hidden_and_its_weights_are_not(build: Build) -> None:
     left, *_ = (step for step in build(TOWERS).graph.steps if isinstance(step, Segment))
-    found = values_in_turns(left.body, 0.5)
-    assert set(found.values()) == {Hidden(0.5, in_turns=True)} and "w" not in found
+    found = interleaved_values(left.body, 0.5)
+    assert set(found.values()) == {ConversionOverlap(0.5, interleaved=True)} and "w" not in found
     assert {value.name for value in (*left.entry, *left.exit)} <= set(found)
 
 
@@ -76,9 +76,9 @@ def test_what_travels_there_and_back_is_hidden_in_both_towers(
     nothing = Meaning(plan.model.graph, free=free, bodies=bodies)
     whole = plan_cost(plan.graph, nothing, prices, plan.model.loss)
     towers = [s for s in plan.graph.steps if isinstance(s, PlannedSegment) and s.segment.name != "top_layer"]
-    hidden = sum(run.count * both_ways(run.body, prices) for step in towers for run in step.runs)
+    overlap = sum(run.count * both_ways(run.body, prices) for step in towers for run in step.runs)
     saved = whole.communication - plan.cost.communication
-    assert saved == pytest.approx(0.5 * hidden, rel=1e-6, abs=1e-12) and hidden > 0
+    assert saved == pytest.approx(0.5 * overlap, rel=1e-6, abs=1e-12) and overlap > 0
     assert whole.compute == plan.cost.compute
 
 

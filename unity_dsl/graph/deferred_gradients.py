@@ -58,23 +58,25 @@ class WeightProduct:
         return self.function == "einsum" and as_it_lies and gradient_is_copied(self.spec)
 
 
-Delayed = Mapping[tuple[str, Layout], tuple[WeightProduct, ...]]
+DeferredGradients = Mapping[tuple[str, Layout], tuple[WeightProduct, ...]]
 """By value and the layout to which it is converted: the products whose weight gradients are overlapped with the
 conversion of the value's gradient, in the order of their computation.
 """
 
 
-def delays_gradients(plan: Plan, library: Library) -> bool:
+def defers_gradients(plan: Plan, library: Library) -> bool:
     """Whether a plan has weight gradients that can be deferred."""
     graphs = [plan.graph]
     for graph in graphs:
-        if delayed_gradients(graph, plan.conversions, plan.mesh, library):
+        if deferred_gradients(graph, plan.conversions, plan.mesh, library):
             return True
         graphs += [run.body for step in graph.steps if isinstance(step, PlannedSegment) for run in step.runs]
     return False
 
 
-def delayed_gradients(planned: PlannedGraph, conversions: Conversions, mesh: Mesh, library: Library) -> Delayed:
+def deferred_gradients(
+    planned: PlannedGraph, conversions: Conversions, mesh: Mesh, library: Library
+) -> DeferredGradients:
     """The products of a graph whose weight gradients are deferred, without its bodies.
 
     In backward order, all products not placed yet are spread over the conversions up to the next product, the first

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from unity_dsl.compilation import Compilation, Request, compile_model
-from unity_dsl.graph.delayed_gradients import Delayed, delayed_gradients, delays_gradients, weight_product
+from unity_dsl.graph.deferred_gradients import DeferredGradients, deferred_gradients, defers_gradients, weight_product
 from unity_dsl.graph.plan import PlannedGraph, PlannedNode, PlannedSegment
 
 MODEL = """model two[b = 8, d = 8, e = 16]
@@ -40,19 +40,19 @@ def compiled(text: str, folder: Path, **choices: Any) -> Compilation:
     return compile_model(Request(folder / "model.udl", **choices))
 
 
-def of(found: Compilation, graph: PlannedGraph) -> Delayed:
-    return delayed_gradients(graph, found.plan.conversions, found.plan.mesh, found.library)
+def of(found: Compilation, graph: PlannedGraph) -> DeferredGradients:
+    return deferred_gradients(graph, found.plan.conversions, found.plan.mesh, found.library)
 
 
 def test_products_in_front_of_a_body_are_delayed_up_to_what_they_read(tmp_path: Path) -> None:
     """Not the first product, whose operand has no gradient, nor products of a repeat without communication."""
     found = compiled(MODEL, tmp_path, devices=2, pins=MEGATRON)
-    delayed = of(found, found.plan.graph)
-    names = {value: [product.step.node.name for product in products] for (value, _), products in delayed.items()}
+    deferred = of(found, found.plan.graph)
+    names = {value: [product.step.node.name for product in products] for (value, _), products in deferred.items()}
     assert names == {"m": ["g", "linear_1", "h_1"], "n": ["y"]}, found.plan.graph
-    assert delays_gradients(found.plan, found.library)
+    assert defers_gradients(found.plan, found.library)
     single = compiled(MODEL, tmp_path)
-    assert not delays_gradients(single.plan, single.library)
+    assert not defers_gradients(single.plan, single.library)
 
 
 def bodies(graph: PlannedGraph) -> Iterator[PlannedGraph]:
@@ -68,12 +68,12 @@ def test_no_product_waits_for_a_body_or_another_use(seed: int, tmp_path: Path) -
     """Each product is deferred once, to the conversion of an earlier value, with no body between the two."""
     found = compiled(MODEL, tmp_path, devices=4, mesh=(2, 2), strategy=f"random:{seed}")
     for graph in bodies(found.plan.graph):
-        delayed = of(found, graph)
+        deferred = of(found, graph)
         places = {step.node.name: number for number, step in enumerate(graph.steps) if isinstance(step, PlannedNode)}
         made = {value.name: number for number, step in enumerate(graph.graph.steps) for value in step.makes}
-        products = [product for products in delayed.values() for product in products]
+        products = [product for products in deferred.values() for product in products]
         assert len({product.step.node.name for product in products}) == len(products)
-        for (value, layout), some in delayed.items():
+        for (value, layout), some in deferred.items():
             assert layout != graph.values[value].produced
             for product in some:
                 end = places[product.step.node.name]
