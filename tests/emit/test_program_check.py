@@ -139,6 +139,30 @@ Model = Wrong
 """
 
 
+NO_GRADIENTS = """
+model even[b = 6, d = 9, h = 21]
+  input x: f32[b, d]
+  weight w1: f32[h, d] ~ normal(0.3)
+  weight w2: f32[d, h] ~ normal(0.3)
+  y = softmax(linear(relu(linear(x, w1)), w2))
+  loss reduce_sum(y[a, c] -> [])
+"""
+"""The sum of a softmax is 1, so all gradients are zero but for rounding."""
+
+
+def test_gradients_that_are_rounding_alone_are_equal(tmp_path: Path, pool: RankPool) -> None:
+    (tmp_path / "even.udl").write_text(NO_GRADIENTS.lstrip())
+    request = Request(tmp_path / "even.udl", devices=2, strategy="data_parallel")
+    found = compile_model(request)
+    write_program(found.plan, found.library, found.sources, request, tmp_path / "out")
+    report = check(tmp_path / "out", pool=pool)
+    assert report.ok and largest(report) <= TOLERANCE
+    path = tmp_path / "out" / "model.py"
+    path.write_text(path.read_text() + _DOUBLE_GRADIENTS.replace("2 * parameter.grad", "parameter.grad + 1e-13"))
+    report = check(tmp_path / "out", pool=pool)
+    assert not report.ok and report.grad_rel_err > TOLERANCE
+
+
 @pytest.mark.parametrize(("wrong", "reason"), [(".no_such_function(", "no_such_function"), (" tanh_(", "SyntaxError")])
 def test_a_program_that_raises_is_told_at_its_line(
     wrong: str, reason: str, compiled: Callable[..., Path], pool: RankPool

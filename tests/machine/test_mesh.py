@@ -138,7 +138,7 @@ def test_meshes_that_split_at_nodes_come_first() -> None:
 
 
 def test_numbers_of_devices_of_all_meshes() -> None:
-    for devices in (0, -1, 9):
+    for devices in (0, -1, 9, 2**40):
         with pytest.raises(InputError) as raised:
             all_meshes(load_machine("local"), devices)
         assert raised.value.diagnostic.code == "E302"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from unity_dsl.graph import emitted_kernels
 from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.graph import Node
 from unity_dsl.graph.layout import Invariant, Mesh, MeshAxis
-from unity_dsl.graph.layout_typing import Along, Uniformly, type_operator
+from unity_dsl.graph.layout_typing import Along, TypedOperator, Uniformly, type_operator
 from unity_dsl.graph.model_graph import build_model
+from unity_dsl.graph.padding import padded
 from unity_dsl.graph.plan import Exposure
 from unity_dsl.graph.typed_configurations import configurations
 from unity_dsl.index.cost.work import backward_work
@@ -44,6 +46,25 @@ def library() -> Library:
 
 def linear(library: Library, rows: int, columns: int, out: int) -> Instance:
     return instantiate(library.operators["linear"], [Shape((rows, columns)), Shape((out, columns))], {})
+
+
+def test_a_price_is_that_of_the_emitted_kernels_of_a_padded_operator(library: Library) -> None:
+    """A native call leaves padding out; where the padded axis is divided, equations are emitted. The price does not
+    depend on which of both is priced first.
+    """
+    text = "model m[b = 400, e = 500]\n  input x: f32[b, e]\n  weight w: f32[b, e] ~ zeros\n  loss mse(x, w)\n"
+    model = padded(build_model(parse_model(Source("m.udl", text)), library), {"x:1": 501}, library)
+    (node,) = (step for step in model.graph.steps if isinstance(step, Node))
+    typed = [type_operator(node.instance, (role,), NODE, library) for role in (Uniformly(Invariant()), Along("n1"))]
+    found = [one for one in typed if not isinstance(one, str)]
+
+    def prices(some: list[TypedOperator]) -> list[float]:
+        operator_price._known.cache_clear()
+        emitted_kernels._emitted_kernels.cache_clear()
+        return price_operators(node.instance, some, "f32", NODE, MACHINE, [True, False], library).tolist()
+
+    assert len(found) == 2
+    assert prices(found) == [*prices(found[:1]), *prices(found[1:])] == prices(found[::-1])[::-1]
 
 
 def test_the_roofline_of_a_matrix_product(library: Library) -> None:

@@ -146,10 +146,17 @@ def test_what_is_recomputed_is_not_offloaded_as_well() -> None:
         compile_model(replace(request("gpt2", "single", 1), recompute="layer"))
 
 
-@pytest.mark.parametrize("word", ["other", "layer:9", "layer:x", "layer.attn"])
+@pytest.mark.parametrize("word", ["other", "layer:9", "layer:x", "layer.attn", "layer,layer:1"])
 def test_what_is_no_repeat_is_refused(word: str) -> None:
     with pytest.raises(InputError, match="E324"):
         compile_model(request("gpt2", "single", 1, offload=word))
+
+
+def test_a_model_without_a_loss_saves_nothing(tmp_path: Path) -> None:
+    text = "model m[b = 4, d = 8]\n  input x: f32[b, d]\n  repeat 2 as layer\n    x = tanh(x)\n  output x\n"
+    (tmp_path / "m.udl").write_text(text)
+    with pytest.raises(InputError, match=r"E324.*has no loss"):
+        compile_model(Request(tmp_path / "m.udl", offload="layer"))
 
 
 def test_a_machine_without_a_link_to_its_host_is_refused(tmp_path: Path) -> None:

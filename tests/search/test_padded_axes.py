@@ -60,6 +60,12 @@ def test_what_is_asked_for() -> None:
         ("fused:0", "`fused:0` keeps its size: `slice` reads other positions than its own along it", None),
         ("table:0=6", "the padded size in `table:0=6` must be at least 7", None),
         ("table:0=many", "the padded size in `table:0=many` must be at least 7", None),
+        ("table:0=8,table:0=9", "`table:0` is given twice in `table:0=8,table:0=9`", None),
+        (
+            f"table:0={10**20}",
+            f"with the padded size in `table:0={10**20}` a tensor has more elements than any memory holds",
+            None,
+        ),
     ],
 )
 def test_what_cannot_be_padded_is_told(asked: str, message: str, help: str | None) -> None:

@@ -1,7 +1,8 @@
 """One rank of a check: runs the program and its reference from the same start and compares tensors.
 
 Error of a tensor = max|a - b| / max(max|b|, 1e-3 · RMS over all gradients). Some gradients are identically zero (a key
-bias under softmax), and relative error alone is noise there.
+bias under softmax), and relative error alone is noise there. If all are zero, their RMS is noise as well: the scale of
+a gradient is at least 1e-6 · |loss| / RMS over all weights. 1e-10 of that is a rounding of the loss.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from torch import Tensor, dtype
 
 Tensors = Mapping[str, "Tensor"]
+NORM = "gradient norm"
+"""The name under which the norm of all gradients is compared."""
 
 
 @dataclass(frozen=True)
@@ -282,7 +285,7 @@ def trace(module: ModuleType, mesh: Any, start: Start, dtype: dtype | None) -> T
                 gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
                 gradients[f"gradient of {name}"] = _global(model, name, gradient)
             if loss is not None:
-                gradients["gradient norm"] = torch.as_tensor(model.grad_norm()).detach().double()
+                gradients[NORM] = torch.as_tensor(model.grad_norm()).detach().double()
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.grad is not None:
@@ -337,9 +340,10 @@ def _errors(
     double: Trace, single: Sequence[Trace], mixed: Sequence[Trace], initial: Tensors, expected: _Expected
 ) -> dict[str, Any]:
     floor = 1e-3 * _rms(expected.double.gradients)
+    least = max(floor, 1e-6 * _sensitivity(expected))
     groups = {
         "loss_rel_err": _compare(double.losses, expected.double.losses, floor),
-        "grad_rel_err": _compare(double.gradients, expected.double.gradients, floor),
+        "grad_rel_err": _compare_gradients(double.gradients, expected.double.gradients, least),
         "param_rel_err": _compare(double.parameters, expected.double.parameters, floor)
         | _compare(_initially(initial), _initially(expected.initial), floor),
     }
@@ -349,8 +353,8 @@ def _errors(
         **{name: max(group.values(), default=0.0) for name, group in groups.items()},
         "worst": max(every, key=lambda name: every[name]),
         "not_finite": _not_finite(expected.double),
-        "float32_err": max(_largest(found, expected.double, floor) for found in single),
-        "float32_single_device_err": _largest(expected.single, expected.double, floor),
+        "float32_err": max(_largest(found, expected.double, floor, least) for found in single),
+        "float32_single_device_err": _largest(expected.single, expected.double, floor, least),
         **({"mixed_err": max(_in_norm(found, expected.double) for found in mixed)} if mixed else {}),
     }
 
@@ -372,9 +376,17 @@ def _initially(state: Tensors) -> Tensors:
 
 def _rms(gradients: Tensors) -> float:
     """Root mean square over the elements of all gradients."""
-    squares = [(float(g.square().sum()), g.numel()) for name, g in gradients.items() if name != "gradient norm"]
+    squares = [(float(g.square().sum()), g.numel()) for name, g in gradients.items() if name != NORM]
     count = sum(number for _, number in squares)
     return math.sqrt(sum(square for square, _ in squares) / count) if count else 0.0
+
+
+def _sensitivity(expected: _Expected) -> float:
+    """|loss| / RMS over all weights: the size of gradients for which a weight changes the loss by as much as itself."""
+    names = (name.removeprefix("gradient of ") for name in expected.double.gradients)
+    weights = _rms({name: expected.initial[name] for name in names if name in expected.initial})
+    loss = next(iter(expected.double.losses.values()), None)
+    return float(loss.abs().max()) / weights if loss is not None and weights else 0.0
 
 
 def _compare(found: Tensors, expected: Tensors, floor: float) -> dict[str, float]:
@@ -382,6 +394,15 @@ def _compare(found: Tensors, expected: Tensors, floor: float) -> dict[str, float
         different = ", ".join(sorted(found.keys() ^ expected.keys()))
         raise RuntimeError(f"the program and its reference differ in what they have: {different}")
     return {name: _error(found[name], expected[name], floor) for name in expected}
+
+
+def _compare_gradients(found: Tensors, expected: Tensors, least: float) -> dict[str, float]:
+    """The same for gradients of a scale of at least `least`. The norm over n elements has a scale of √n times that."""
+    errors = _compare(found, expected, least)
+    if NORM in errors:
+        count = sum(gradient.numel() for name, gradient in expected.items() if name != NORM)
+        errors[NORM] = _error(found[NORM], expected[NORM], least * math.sqrt(count))
+    return errors
 
 
 def _error(found: Tensor, expected: Tensor, floor: float) -> float:
@@ -401,11 +422,14 @@ def _error(found: Tensor, expected: Tensor, floor: float) -> float:
     return error if math.isfinite(error) else sys.float_info.max
 
 
-def _largest(found: Trace, expected: Trace, floor: float) -> float:
-    pairs = (
-        (found.losses, expected.losses), (found.gradients, expected.gradients), (found.parameters, expected.parameters)
-    )  # fmt: skip
-    return max(error for a, b in pairs for error in _compare(a, b, floor).values())
+def _largest(found: Trace, expected: Trace, floor: float, least: float) -> float:
+    """The largest error of any tensor. Gradients have a scale of at least `least`, others of at least `floor`."""
+    groups = (
+        _compare(found.losses, expected.losses, floor),
+        _compare_gradients(found.gradients, expected.gradients, least),
+        _compare(found.parameters, expected.parameters, floor),
+    )
+    return max(error for group in groups for error in group.values())
 
 
 def _in_norm(found: Trace, expected: Trace) -> float:

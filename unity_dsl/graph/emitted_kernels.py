@@ -19,6 +19,7 @@ from ..index.lowering.standardised_lowering import STANDARDISED
 from ..index.lowering.torch_term import ARITHMETIC, Argument, Term
 from .layout import Mesh
 from .local_lowering import cuts_together, execution_of_lowering, training_lowering
+from .local_native_call import left_out
 from .local_operator import LocalOperator
 
 Numbers = npt.NDArray[np.float64]
@@ -98,17 +99,21 @@ def emitted_kernels(
     instance: Instance, typed: LocalOperator, mesh: Mesh, library: Library, needs: Sequence[bool], width: int
 ) -> EmittedKernels:
     """The kernels of all configurations that have the same `emission`; floats have `width` bytes."""
-    return _emitted_kernels(_Case(instance.identity, emission(typed), tuple(needs), width, typed, mesh, library))
+    return _emitted_kernels(
+        _Case(instance.identity, emission(instance, typed), tuple(needs), width, typed, mesh, library)
+    )
 
 
-def emission(typed: LocalOperator) -> Hashable:
+def emission(instance: Instance, typed: LocalOperator) -> Hashable:
     """What kernels depend on besides sizes: equal for configurations that divide the same axes in the same ways and
-    have one element left along the same axes. Transposing an axis of one element is a view.
+    have one element left along the same axes. Transposing an axis of one element is a view. A native call divides any
+    axes alike, except for those whose padding it leaves out: equations are emitted where one of them is divided.
     """
     inner = frozenset([(type(found).__name__, found.equation) for found in typed.inner])
     single = frozenset([axis for axis in typed.divided if typed.local_sizes[axis] == 1])
     if typed.native and not typed.windows:
-        return True, False, inner, single, frozenset(), typed.reuse
+        masked = frozenset[str]() if instance.unpadded is None else left_out(instance).intersection(typed.divided)
+        return True, False, inner, single, masked, typed.reuse
     divided = frozenset(
         [(axis, tuple([by for by, _ in cuts_together(typed, axes)])) for axis, axes in typed.divided.items()]
     )

@@ -20,10 +20,7 @@ def build_mesh(machine: Machine, devices: int, shape: tuple[int, ...] | None = N
     Raises E302 for a number of devices that the machine does not have, E303 for a shape of another size.
     """
     _check_degrees(shape or ())
-    if devices < 1:
-        raise fail("E302", f"a plan needs at least one device, not {devices}")
-    if devices > machine.devices:
-        raise fail("E302", f"machine `{machine.name}` has {machine.devices} devices, {devices} were asked for")
+    _check_devices(machine, devices)
     if shape is None:
         shape = min(
             _orders(tuple(prime_factors(devices))),
@@ -37,6 +34,13 @@ def build_mesh(machine: Machine, devices: int, shape: tuple[int, ...] | None = N
         )
     levels = _levels(shape, machine)
     return Mesh(tuple(map(MeshAxis, _names(len(shape)), shape, levels)))
+
+
+def _check_devices(machine: Machine, devices: int) -> None:
+    if devices < 1:
+        raise fail("E302", f"a plan needs at least one device, not {devices}")
+    if devices > machine.devices:
+        raise fail("E302", f"machine `{machine.name}` has {machine.devices} devices, {devices} were asked for")
 
 
 def _check_degrees(shape: Sequence[int]) -> None:
@@ -63,7 +67,8 @@ def all_meshes(machine: Machine, devices: int) -> tuple[Mesh, ...]:
     Order matters: the last axis has the fastest links, and the first is the major one if two shard the same dimension.
     No two of these meshes are therefore the same problem. Raises E302 as `build_mesh`.
     """
-    if devices <= 1:
+    _check_devices(machine, devices)
+    if devices == 1:
         return (build_mesh(machine, devices, ()),)
     shapes = [shape for axes in range(1, MOST_AXES + 1) for shape in _factorisations(devices, axes)]
     shapes.sort(key=lambda shape: (len(shape), _misfit(shape, machine)))

@@ -105,7 +105,7 @@ class _Prices:
         """
         machine = self.machine
         full = machine.origin if machine.launches_apart else machine
-        alike = [(emission(found), tuple(found.local_sizes.values())) for found in typed]
+        alike = [(emission(self.instance, found), tuple(found.local_sizes.values())) for found in typed]
         known = _known(self.instance.identity, self.dtype, full, self.needs, self.library)
         new: dict[Alike, LocalOperator] = {}
         for key, found in zip(alike, typed, strict=True):

@@ -24,10 +24,12 @@ RECOMPUTED = "recomputed in the backward pass"
 
 def parse_offload(text: str, model: Model, machine: Machine) -> Recompute | None:
     """The segments that `layer,decoder:12` offloads to the host's memory, the latter in its first 12 iterations only;
-    None where memory decides. Raises E324 where there is no such segment, or no link to the host.
+    None where memory decides. Raises E324 where there is no such segment, no backward pass, or no link to the host.
     """
     if text in (AUTOMATIC, NONE):
         return None if text == AUTOMATIC else Recompute()
+    if model.loss is None:
+        raise fail("E324", f"`{model.name}` has no loss: nothing is saved for a backward pass")
     repeats = _repeats(model)
     if machine.collectives.host is None:
         raise fail(

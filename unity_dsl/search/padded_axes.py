@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from math import inf
+from math import inf, prod
 from typing import TypeVar
 
 from ..graph.graph import Model
@@ -14,6 +14,7 @@ from ..graph.padding import PaddableAxis, Padding, is_masked, paddable, padded
 from ..graph.shared_axes import shared_axes
 from ..index.library import Library
 from ..rules.padding_theorems import why_not_proved
+from ..syntax.ast.expressions import LARGEST_INTEGER
 from ..syntax.diagnostic import InputError, fail, suggest
 from .constants import LITTLE_PADDED, PADDED_NODE
 from .layout_pins import Pin, parse_pins
@@ -28,7 +29,7 @@ UNDIVIDED = ("E307", "E309")
 
 def parse_padding(text: str, model: Model, devices: int) -> Padding:
     """The padding that `wte:0,tokens:0=8` asks for; without a size, to a multiple of the devices. Raises E325 where the
-    model has no such axis, its size is fixed, or the padded size does not fit it.
+    model has no such axis, its size is fixed, the padded size does not fit it, or an axis is given twice.
     """
     if text in (AUTOMATIC, NONE):
         return {}
@@ -36,15 +37,22 @@ def parse_padding(text: str, model: Model, devices: int) -> Padding:
     if text == ALL:
         return _where_longer(known.values(), devices)
     found = {}
+    elements = max((prod(value.shape) for value in model.whole), default=1)
+    places = set[str]()
     for part in filter(None, map(str.strip, text.split(","))):
         place, given, size = part.partition("=")
         axis = _axis(place, model, known)
+        if place in places:
+            raise fail("E325", f"`{place}` is given twice in `{text}`")
+        places.add(place)
         wanted = padded_size(axis, devices)
         if given:
             wanted = int(size) if size.isdigit() else 0
             if wanted < axis.extent or wanted % axis.unit:
                 of = f" and a multiple of {axis.unit}" if axis.unit > 1 else ""
                 raise fail("E325", f"the padded size in `{part}` must be at least {axis.extent}{of}")
+            if elements * wanted > LARGEST_INTEGER // 8 * axis.extent:
+                raise fail("E325", f"with the padded size in `{part}` a tensor has more elements than any memory holds")
         if wanted > axis.extent:
             found[place] = wanted
     return found

@@ -40,7 +40,7 @@ def parse_segments(
     text: str, model: Model, known: Mapping[str, Segment], every: Collection[str], code: str
 ) -> Recompute:
     """The `known` segments that a text names, or `every` one for `all`, and how many of their last iterations are left
-    out. Raises the code for a name of no segment, and for more iterations than there are.
+    out. Raises the code for a name of no segment, or one given twice, and for more iterations than there are.
     """
     if text == ALL:
         return Recompute(frozenset(every))
@@ -51,6 +51,8 @@ def parse_segments(
             listed = f"there are {', '.join(f'`{path}`' for path in known)}" if known else "the model has none"
             message = f"no repeat, scan or cond of `{model.name}` is called `{name}`"
             raise fail(code, message, help=suggest(name, (*known, ALL, NONE, AUTOMATIC)) or listed)
+        if name in kept:
+            raise fail(code, f"`{name}` is given twice in `{text}`")
         kept[name] = known[name].count - _iterations(name, number, known[name], code) if colon else 0
     return Recompute(frozenset(kept), {name: count for name, count in kept.items() if count})
 

@@ -11,9 +11,10 @@ import pytest
 
 from unity_dsl.cli import run
 from unity_dsl.compilation import Request, compile_model
+from unity_dsl.graph.plan import Memory
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.resources import folder
-from unity_dsl.search.accounting.memory_budget import Budget
+from unity_dsl.search.accounting.memory_budget import Budget, memory_warnings
 from unity_dsl.search.accounting.memory_prediction import predict_memory
 from unity_dsl.simulation import step_memory
 from unity_dsl.simulation.step_memory import most_held
@@ -98,3 +99,11 @@ def test_a_plan_that_does_not_fit_is_refused_and_every_command_tells_the_same(
         if row["peak_memory_bytes"] == memory["total"]:
             assert row["fits"] == fits
         assert row["fits"] == (row["peak_memory_bytes"] <= int(most))
+
+
+@pytest.mark.parametrize(("gradients", "told"), [(0.0, False), (1e9, True)])
+def test_micro_batches_are_advised_where_gradients_accumulate(gradients: float, told: bool) -> None:
+    machine = load_machine("local")
+    memory = Memory(activations=2.0 * machine.memory_bytes, gradients=gradients)
+    (warning,) = memory_warnings(memory, machine)
+    assert ("--micro-batches" in str(warning.help)) is told and "of the batch" in str(warning.help)

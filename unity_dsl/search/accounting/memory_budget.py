@@ -108,6 +108,5 @@ def _remedy(memory: Memory, limit: float) -> str:
             "them, and a dtype of two bytes takes half"
         )
     part = f"1/{ceil(memory.activations / room)}"
-    return (
-        f"activations would fit with {part} of the batch (`--micro-batches` accumulates gradients), or on more devices"
-    )
+    how = " (`--micro-batches` accumulates gradients)" if memory.gradients or memory.optimizer else ""
+    return f"activations would fit with {part} of the batch{how}, or on more devices"
