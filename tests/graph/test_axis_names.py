@@ -48,6 +48,18 @@ model mixture[b = 4, s = 8, d = 8, f = 12, experts = 4, capacity = 3]
   y = combine_experts(made, chosen, places, weights)
   loss mse(y, target)
 """
+DECODER = """
+model decoder[b = 4, c = 8, e = 4]
+  input x: f32[b, c, 16, 16]
+  input target: f32[b, e, 32, 32]
+  weight k1: f32[c, c, 3, 3] ~ kaiming_uniform
+  weight k2: f32[c, c, 3, 3] ~ kaiming_uniform
+  weight k3: f32[c, e, 2, 2] ~ kaiming_uniform
+  h = conv2d(x, k1; pad_h=1, pad_w=1)
+  g = conv2d(h, k2; pad_h=1, pad_w=1)
+  u = conv_transpose2d(g, k3; stride=2)
+  loss mse(u, target)
+"""
 MEGATRON = "layer.up={0}S0 layer.down={0}S1 layer.h={1}S2 layer.n={1}I layer.y={1}I"
 
 
@@ -114,3 +126,11 @@ def test_experts_lie_where_the_batch_is_divided(library: Library) -> None:
     dense = "model m[e = 4, n = 4, d = 8]\n  input x: f32[e, n, d]\n  weight w: f32[e, d, d] ~ normal(1)\n"
     dense += "  loss mse(matmul(x, w), x)\n"
     assert [axis.name for axis in plan(library, (2,), "w=S0", dense).mesh.axes] == ["tensor"]
+
+
+def test_a_transposed_convolution_counts_by_its_operations(library: Library) -> None:
+    """Its loop nest iterates over all pairs of positions of both images, of which the declaration's guard leaves few:
+    nine tenths of the operations are those of the convolutions.
+    """
+    pins = "h=S0 g=S0 k1=S0 k2=S0 k3=S1 u=S1"
+    assert [axis.name for axis in plan(library, (2,), pins, DECODER).mesh.axes] == ["fsdp"]

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import prod
 
+from ..index.cost.work import work
 from ..index.equations.instance import Operand
 from .layout import Mesh, Shard
 from .layout_typing import Along, Uniformly
@@ -88,7 +88,7 @@ def _ending(number: int, count: int) -> str:
 
 
 def _uses(graph: PlannedGraph, outside: Stored, routed: bool) -> Iterator[tuple[int, str, int]]:
-    """What mesh axes, by position, do for operators that multiply by a weight, with the number of multiplications."""
+    """What mesh axes, by position, do for operators that multiply by a weight, with the number of their operations."""
     stored = dict(outside)
     for weight in graph.graph.weights:
         stored[weight.value.name] = frozenset(graph.values[weight.value.name].produced.where(Shard))
@@ -101,14 +101,9 @@ def _uses(graph: PlannedGraph, outside: Stored, routed: bool) -> Iterator[tuple[
             together = frozenset(axis for value in step.node.arguments for axis in stored[value.name])
             stored |= {value.name: together for value in step.node.results}
         else:
-            count = _multiplications(step)
+            instance = step.node.instance
+            count = int(work(instance).flops)
             yield from ((axis, what, count) for axis, what in _operator(step, stored, routed))
-
-
-def _multiplications(step: PlannedNode) -> int:
-    """The number of iterations of an operator's largest loop nest."""
-    instance = step.node.instance
-    return max((prod(instance.sizes[axis] for axis in found.space) for found in instance.equations), default=0)
 
 
 def _operator(step: PlannedNode, stored: Stored, routed: bool) -> Iterator[tuple[int, str]]:
