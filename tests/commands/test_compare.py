@@ -12,6 +12,7 @@ import pytest
 from unity_dsl.cli import run
 from unity_dsl.commands import compare, compare_picture
 from unity_dsl.search.strategies import STRATEGIES
+from unity_dsl.syntax.diagnostic import InputError
 
 MODEL = """\
 model tiny[b = 8, d = 16, classes = 4]
@@ -113,10 +114,17 @@ def test_a_picture_needs_its_library(capsys: pytest.CaptureFixture[str], monkeyp
     assert code == 2 and out == "" and "error[E319]" in err and "pip install 'unity-dsl[plot]'" in err
 
 
-def test_a_picture_needs_data_parallelism(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_picture_needs_a_plan_of_data_parallelism(workplace: Path) -> None:
+    with pytest.raises(InputError, match="E319"):
+        compare_picture.draw([], workplace / "speedup.svg")
+
+
+def test_what_a_picture_lacks_is_told_before_any_search(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     code, out, err = compared(capsys, "model.udl", "-d", "2", "-s", "single", "--picture", "speedup.svg")
-    assert code == 2 and "single" in out and "error[E319]" in err
+    assert code == 2 and out == "" and "error[E319]" in err and "add data_parallel to --strategies" in err
+    code, out, err = compared(capsys, "model.udl", "-d", "2", *FEW, "--picture", "none/speedup.svg")
+    assert code == 2 and out == "" and "error[E030]" in err
 
 
 def test_pictures_have_kinds(capsys: pytest.CaptureFixture[str]) -> None:

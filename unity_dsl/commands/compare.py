@@ -74,7 +74,7 @@ def compare_command(
     if picture is not None:
         from .compare_picture import check_picture
 
-        check_picture(picture)
+        check_picture(picture, names)
     request = Request(
         models[0],
         settings=parse_settings(settings),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,14 +18,20 @@ COLOURS = 20
 """The number of colours in matplotlib's palette tab20."""
 
 
-def check_picture(path: Path) -> None:
-    """Raises E319 without matplotlib, and a usage error for a file of another kind."""
+def check_picture(path: Path, names: Collection[str]) -> None:
+    """Raises E319 without matplotlib or without the strategy over which speedups are shown, E030 for a folder that is
+    none or cannot be written to, and a usage error for a file of another kind.
+    """
     if path.suffix.lower() not in KINDS:
         raise click.BadParameter(
             f"`{path}` is not a {', '.join(KINDS[:-1])} or {KINDS[-1]} file", param_hint="--picture"
         )
     if find_spec(LIBRARY) is None:
         raise fail("E319", f"a picture needs {LIBRARY}, which is not installed", help="pip install 'unity-dsl[plot]'")
+    if BASELINE not in names:
+        raise fail("E319", f"a picture shows speedups over `{BASELINE}`", help=f"add {BASELINE} to --strategies")
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise fail("E030", f"cannot write `{path}`: `{path.parent}` is no folder that can be written to")
 
 
 def draw(comparisons: Sequence[Comparison], path: Path) -> None:
