@@ -146,7 +146,7 @@ def test_what_is_recomputed_is_not_offloaded_as_well() -> None:
         compile_model(replace(request("gpt2", "single", 1), recompute="layer"))
 
 
-@pytest.mark.parametrize("word", ["other", "layer:9", "layer:x", "layer.attn", "layer,layer:1"])
+@pytest.mark.parametrize("word", ["other", "layer:9", "layer:x", "layer.attn", "layer,layer:1", "layer,all"])
 def test_what_is_no_repeat_is_refused(word: str) -> None:
     with pytest.raises(InputError, match="E324"):
         compile_model(request("gpt2", "single", 1, offload=word))

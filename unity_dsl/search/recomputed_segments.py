@@ -47,6 +47,8 @@ def parse_segments(
     kept: dict[str, int] = {}
     for word in text.split(","):
         name, colon, number = (part.strip() for part in word.partition(":"))
+        if name in (ALL, NONE, AUTOMATIC) and name not in known:
+            raise fail(code, f"`{name}` in `{text}` cannot be combined with names")
         if name not in known:
             listed = f"there are {', '.join(f'`{path}`' for path in known)}" if known else "the model has none"
             message = f"no repeat, scan or cond of `{model.name}` is called `{name}`"
