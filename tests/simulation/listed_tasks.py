@@ -5,7 +5,7 @@ from __future__ import annotations
 from unity_dsl.graph.plan import Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine
-from unity_dsl.simulation.iteration_turns import EVERY, Listed
+from unity_dsl.simulation.listed_iterations import EVERY, Listed
 from unity_dsl.simulation.step_tasks import as_simulated, device_tasks
 from unity_dsl.simulation.task import TaskGraph
 from unity_dsl.simulation.task_list import TaskList

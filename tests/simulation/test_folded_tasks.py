@@ -13,7 +13,7 @@ from unity_dsl.graph.plan import Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.simulation.folded_tasks import unfolded
-from unity_dsl.simulation.iteration_turns import Fold, Listed, NotAlikeError
+from unity_dsl.simulation.listed_iterations import Fold, Listed, NotAlikeError
 from unity_dsl.simulation.step_tasks import as_simulated, device_tasks, step_tasks
 from unity_dsl.simulation.task import Task
 

@@ -11,7 +11,7 @@ from unity_dsl.compilation import Request, compile_model
 from unity_dsl.graph.plan import Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
-from unity_dsl.simulation.iteration_turns import Listed, NotAlikeError
+from unity_dsl.simulation.listed_iterations import Listed, NotAlikeError
 from unity_dsl.simulation.repeated_passes import RepeatedPass
 from unity_dsl.simulation.task import Phase, Task
 

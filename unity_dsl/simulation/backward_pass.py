@@ -14,7 +14,7 @@ from ..index.lowering.local_tensor import Storage
 from ..machine.machine import Machine
 from ..machine.operator_price import ACCUMULATION_PASSES
 from .gradient_buckets import GradientBuckets
-from .iteration_turns import Stretch
+from .listed_iterations import Stretch
 from .local_tensors import Local, Recorded
 from .task_list import TaskList
 

@@ -14,7 +14,7 @@ from ..schedule.ir import Function
 from .backward_pass import BackwardPass
 from .collective_tasks import Conversions
 from .gathering_tasks import Gathering
-from .iteration_turns import EVERY, Listed, ListedIteration, Stretch
+from .listed_iterations import EVERY, Listed, ListedIteration, Stretch
 from .local_tensors import Local
 from .offloading_tasks import HostMemory
 from .operator_tasks import Operators
@@ -63,9 +63,13 @@ class Program:
         finally:
             self._standing = before
 
-    def mark(self, turn: ListedIteration | None) -> None:
+    def mark(self, current: ListedIteration | None) -> None:
         """Marks tasks and records from here on as those of an iteration of a fold, or of none."""
-        stretch = None if turn is None or turn.fold is None else Stretch(self.number, False, turn.fold, turn.position)
+        stretch = (
+            None
+            if current is None or current.fold is None
+            else Stretch(self.number, False, current.fold, current.position)
+        )
         if stretch != self.tasks.stretch:
             self.tasks.mark(stretch)
             self.backward.mark(None if stretch is None else replace(stretch, backward=True))

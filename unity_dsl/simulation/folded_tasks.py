@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Protocol, Self
 
-from .iteration_turns import Fold, NotAlikeError, Stretch
+from .listed_iterations import Fold, NotAlikeError, Stretch
 from .task import Task, copied, work_of
 
 _Region = tuple[int, bool, Fold]

@@ -14,27 +14,27 @@ from .backward_pass import Complete
 from .collective_tasks import add_copy
 from .conversion_tasks import Variables
 from .coroutines import Coroutine, completed
-from .iteration_turns import EVERY, ListedIteration, listed_iterations
+from .listed_iterations import EVERY, ListedIteration, listed_iterations
 from .local_tensors import Cotangents, Local, Recorded
 from .series_tasks import stacked, unbound
 
 
 @dataclass
 class _Iterating:
-    """An open loop: what its bodies capture, and the slices that they read and make, by iteration. `turns` are the
+    """An open loop: what its bodies capture, and the slices that they read and make, by iteration. `iterations` are the
     listed iterations, `bodies` their bodies, and `left` is what the last one left.
     """
 
     captured: Sequence[Local]
     slices: Sequence[Sequence[Local]]
     stacks: Sequence[list[Local]]
-    turns: Sequence[ListedIteration]
+    iterations: Sequence[ListedIteration]
     bodies: Sequence[ForwardPass]
     left: Sequence[Local] = ()
 
     def place(self, iteration: int) -> int:
         """The position among the listed iterations of the first one that is not before `iteration`."""
-        return sum(turn.iteration < iteration for turn in self.turns)
+        return sum(current.iteration < iteration for current in self.iterations)
 
 
 class ForwardPass(Variables):
@@ -203,20 +203,20 @@ class ForwardPass(Variables):
         ]
         listed = program.listed if not self.path or program.listed.brief else EVERY
         if loop.bodies[0].interleaved:
-            turns = [ListedIteration(loop.number(iteration), iteration) for iteration in range(segment.count)]
+            iterations = [ListedIteration(loop.number(iteration), iteration) for iteration in range(segment.count)]
         else:
-            turns = [*listed_iterations(loop.step, max(loop.again, loop.offloaded), listed)]
-        bodies = [self._body(loop, turn, captured) for turn in turns]
-        self.loops[loop] = _Iterating(captured, slices, [[] for _ in segment.stacked], turns, bodies)
+            iterations = [*listed_iterations(loop.step, max(loop.again, loop.offloaded), listed)]
+        bodies = [self._body(loop, current, captured) for current in iterations]
+        self.loops[loop] = _Iterating(captured, slices, [[] for _ in segment.stacked], iterations, bodies)
 
     def _body(
-        self, loop: ir.Loop, turn: ListedIteration, captured: Sequence[Local], stored: Mapping[str, Local] = {}
+        self, loop: ir.Loop, current: ListedIteration, captured: Sequence[Local], stored: Mapping[str, Local] = {}
     ) -> ForwardPass:
         """The function of an iteration, with its stored tensors and the values that it captures."""
-        segment, function = loop.step.segment, loop.bodies[turn.run]
-        path = f"{self.path}{segment.name}." + ("" if segment.predicate is not None else f"{turn.iteration}.")
+        segment, function = loop.step.segment, loop.bodies[current.run]
+        path = f"{self.path}{segment.name}." + ("" if segment.predicate is not None else f"{current.iteration}.")
         given = dict(zip(function.captured, captured, strict=True))
-        with self.program.standing(turn.stored, turn.gradients):
+        with self.program.standing(current.stored, current.gradients):
             return ForwardPass(self.program, function, path, given, stored)
 
     def _branch(self, branch: ir.Branch) -> None:
@@ -231,13 +231,13 @@ class ForwardPass(Variables):
         first, end = loop.place(iterate.run.first), loop.place(iterate.end)
         for place in range(first, end):
             if not self.path:
-                program.mark(loop.turns[place])
+                program.mark(loop.iterations[place])
             with program.tasks.seeing() as seen:
-                if len(loop.turns) > 1:
+                if len(loop.iterations) > 1:
                     self._gather_ahead(loop.bodies[place:], iterate.then)
                 self._turn(iterate.loop, place, entering if place == first else loop.left)
-            if place > first and loop.turns[place - 1].times > 1:
-                program.tasks.count_times(standing, loop.turns[place - 1].times)
+            if place > first and loop.iterations[place - 1].times > 1:
+                program.tasks.count_times(standing, loop.iterations[place - 1].times)
             standing = seen
         if not self.path:
             program.mark(None)
@@ -246,15 +246,15 @@ class ForwardPass(Variables):
     def _turn(self, key: ir.Loop, place: int, carried: Sequence[Local]) -> None:
         """Runs one iteration. Its results replace those of the iteration before."""
         loop, program, gathering = self.loops[key], self.program, self.program.gathering
-        turn, body, captured = loop.turns[place], loop.bodies[place], loop.captured
-        entering = [*carried, *(parts[turn.iteration] for parts in loop.slices)]
-        first, again_later = program.backward.recorded, turn.iteration < key.again
+        current, body, captured = loop.iterations[place], loop.bodies[place], loop.captured
+        entering = [*carried, *(parts[current.iteration] for parts in loop.slices)]
+        first, again_later = program.backward.recorded, current.iteration < key.again
         stays = [tensor.storage for tensor in (*entering, *captured, *body.stored.values())]
-        moved_out = program.host.keeping(stays) if turn.iteration < key.offloaded else nullcontext()
+        moved_out = program.host.keeping(stays) if current.iteration < key.offloaded else nullcontext()
         try:
             with (
                 gathering.in_what_is_run_again(again_later),
-                program.standing(turn.stored, turn.gradients),
+                program.standing(current.stored, current.gradients),
                 moved_out,
             ):
                 left, made = self._iteration(key, body, entering)
@@ -262,7 +262,7 @@ class ForwardPass(Variables):
             program.tasks.drop(part.storage for stack in loop.stacks for part in stack)
             raise
         if again_later:
-            again = partial(self._again, key, turn, captured, entering, loop.bodies[max(place - 1, 0) : place + 1])
+            again = partial(self._again, key, current, captured, entering, loop.bodies[max(place - 1, 0) : place + 1])
             program.backward.recompute(first, [tensor.storage for tensor in (*entering, *captured)], again)
         for stack, tensor in zip(loop.stacks, made, strict=True):
             stack.append(tensor)
@@ -279,14 +279,14 @@ class ForwardPass(Variables):
     def _again(
         self,
         loop: ir.Loop,
-        turn: ListedIteration,
+        current: ListedIteration,
         captured: Sequence[Local],
         entering: Sequence[Local],
         bodies: Sequence[ForwardPass],
     ) -> None:
         """Recomputes an iteration, the last of `bodies`, and prefetches the weights of the iteration before it."""
         *before, first = bodies
-        body = self._body(loop, turn, captured, first.stored)
+        body = self._body(loop, current, captured, first.stored)
         if before:
             self.program.gathering.start(body.first_gathers, ahead=False)
             self.program.gathering.start(before[0].first_gathers)

@@ -14,7 +14,7 @@ from ..machine.collective_price import packs
 from ..machine.machine import Machine
 from ..machine.operator_price import ACCUMULATION_PASSES
 from .collective_tasks import add_collective, add_copy
-from .iteration_turns import NotAlikeError, Stretch
+from .listed_iterations import NotAlikeError, Stretch
 from .local_tensors import Local
 from .task import Purpose
 from .task_list import TaskList

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
-from .iteration_turns import NotAlikeError
+from .listed_iterations import NotAlikeError
 from .task import Task, copied, work_of
 
 

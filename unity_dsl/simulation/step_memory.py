@@ -9,7 +9,7 @@ from ..graph.placed_order import different_places
 from ..graph.plan import Plan
 from ..index.library import Library
 from ..machine.machine import Machine
-from .iteration_turns import FULL, PASSES, Listed
+from .listed_iterations import FULL, PASSES, Listed
 from .step_tasks import as_simulated, device_tasks
 from .task_list import HeldMost
 

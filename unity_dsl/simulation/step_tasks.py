@@ -29,7 +29,7 @@ from .device_program import Program
 from .event_loop import simulate
 from .forward_pass import ForwardPass
 from .hardware import hardware_of
-from .iteration_turns import ATTEMPTS, EVERY, PASSES, PERIODS, Listed, NotAlikeError
+from .listed_iterations import ATTEMPTS, EVERY, PASSES, PERIODS, Listed, NotAlikeError
 from .operator_tasks import Operators
 from .task import OPTIMIZER, Phase, TaskGraph
 from .task_list import TaskList

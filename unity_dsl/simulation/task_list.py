@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..index.lowering.local_tensor import Storage
 from .folded_tasks import Mark, Waits, check_alike, unfolded
-from .iteration_turns import Stretch
+from .listed_iterations import Stretch
 from .repeated_passes import RepeatedPass
 from .task import COMPUTE, Phase, Purpose, Task, TaskGraph, Traffic
 
