@@ -348,6 +348,23 @@ def test_the_table_of_machines_is_of_all_cells() -> None:
     assert counted == len(cells)
 
 
+def test_the_table_of_padding_is_what_was_planned() -> None:
+    text = (ROOT / "docs" / "search.md").read_text()
+    cells = json.loads((ROOT / "bench" / "results" / "padding.json").read_text())["seconds"]
+    rows = re.findall(r"^\| (\w+ on \d+) \| (.*?) \| (.*?) \|$", text, re.MULTILINE)
+    assert len(rows) >= 6
+    for name, without, padded in rows:
+        found = cells[name]
+        times = [float(f"{float(f'{found[key]:.3g}'):g}") for key in ("none_seconds", "auto_seconds")]
+        assert [float(one.split()[0]) * {"s": 1, "ms": 1e-3}[one.split()[1]] for one in (without, padded)] == (
+            pytest.approx(times)
+        ), name
+    tried = [row for row in cells.values() if isinstance(row, dict)]
+    told = f"Of {len(tried)} cells in which the devices do not divide the batch, "
+    assert told + f"{sum(bool(row['padding']) for row in tried)} are padded" in prose("docs/search.md")
+    assert f"take {cells['geometric mean of ratios']:.2f} of the time in the geometric mean" in prose("docs/search.md")
+
+
 def test_prose_about_the_cells_has_their_figures() -> None:
     text = prose("docs/strategies.md")
     document = json.loads((ROOT / "bench" / "results" / "search.json").read_text())
