@@ -171,6 +171,28 @@ def reads_term(given: Instructions) -> Instructions | None:
     return None
 
 
+def sends_more(given: Instructions) -> Instructions | None:
+    """Sends a value once more, and nothing waits for it."""
+    for place, one in enumerate(given):
+        if isinstance(one, Begin):
+            again = replace(one, makes=unknown(one.makes))
+            return [*given[: place + 1], again, *given[place + 1 :]]
+    return None
+
+
+def unawaited_blocks(given: Instructions) -> Instructions | None:
+    """Computes a product in blocks of a gather that is not waited for."""
+    begun = {one.arrives for one in given if isinstance(one, Compute) and one.arrives is not None}
+    left = [one for one in given if not (isinstance(one, Arrive) and one.begun in begun)]
+    return left if len(left) < len(given) else None
+
+
+def sends_back(one: object) -> object:
+    """Sends a tensor into the place of the one that is sent."""
+    assert isinstance(one, Begin)
+    return replace(one, makes=one.reads)
+
+
 def stale(given: Instructions) -> Instructions | None:
     """Reads a buffer after its update."""
     for place, one in enumerate(given):
@@ -298,6 +320,9 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "a weight is read for nothing": (changed(Compute, undeferred), "no operator does|nothing sent it"),
     "a buffer becomes what is not there": (changed(Updates, other_copies), "read before it is there"),
     "another value arrives": (changed(Arrive, other_arrival), "is not what was sent|read before"),
+    "a value is sent and not waited for": (sends_more, "nothing waits for"),
+    "blocks are not waited for": (unawaited_blocks, "runs in blocks"),
+    "what is sent becomes what is there": (changed(Begin, sends_back), "made twice"),
     "gathers of a loop begin behind it": (last(StartGathers, enters), "a loop has begun|waited for before"),
     "a term is read while it is sent": (reads_term, "read while it is sent"),
     "a buffer is read behind its update": (stale, "read behind its update"),

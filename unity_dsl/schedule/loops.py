@@ -23,7 +23,7 @@ class Part:
 
     numbers: tuple[int, ...]
     run: Run
-    first_ones: bool = False
+    first_ones: bool
 
     def followed_by(self, other: Part) -> Part:
         """Both parts as one."""
