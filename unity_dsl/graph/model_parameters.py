@@ -20,6 +20,8 @@ Setting = str | int | float
 
 LARGEST = LARGEST_INTEGER
 """Sizes and element counts are 64-bit in every program that is emitted."""
+MOST_ELEMENTS = LARGEST // 8
+"""Most elements of a tensor: so many doubles have as many bytes as 64 bits count."""
 
 
 # ---------------------------------------------------------------------------------------------- arithmetic
@@ -95,7 +97,7 @@ def _text(expr: Expr, value: Numeric) -> str:
 def shape_of(dims: Sequence[Expr], known: Mapping[str, Numeric], name: str, span: Span | None) -> tuple[int, ...]:
     """The sizes of a declared tensor. Raises E205 (sizes) or E225 (too many elements)."""
     shape = tuple(whole(dim, known, f"dimension {position} of `{name}`") for position, dim in enumerate(dims))
-    if prod(shape) > LARGEST // 8:
+    if prod(shape) > MOST_ELEMENTS:
         raise fail("E225", f"`{name}` has {prod(shape)} elements, which no memory holds", span)
     return shape
 

@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from ..graph.graph import Model
 from ..graph.layout import Shard
+from ..graph.model_parameters import MOST_ELEMENTS
 from ..graph.padding import PaddableAxis, Padding, is_masked, paddable, padded
 from ..graph.shared_axes import shared_axes
 from ..index.library import Library
 from ..rules.padding_theorems import why_not_proved
-from ..syntax.ast.expressions import LARGEST_INTEGER
 from ..syntax.diagnostic import InputError, fail, suggest
 from .constants import LITTLE_PADDED, PADDED_NODE
 from .layout_pins import Pin, parse_pins
@@ -51,7 +51,7 @@ def parse_padding(text: str, model: Model, devices: int) -> Padding:
             if wanted < axis.extent or wanted % axis.unit:
                 of = f" and a multiple of {axis.unit}" if axis.unit > 1 else ""
                 raise fail("E325", f"the padded size in `{part}` must be at least {axis.extent}{of}")
-            if elements * wanted > LARGEST_INTEGER // 8 * axis.extent:
+            if elements * wanted > MOST_ELEMENTS * axis.extent:
                 raise fail("E325", f"with the padded size in `{part}` a tensor has more elements than any memory holds")
         if wanted > axis.extent:
             found[place] = wanted
