@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections import Counter
 from pathlib import Path
 
 from unity_dsl.search import constants
 
 SEARCH = Path(constants.__file__).parent
+ROOT = Path(__file__).parents[2]
 PLAIN = {0, 1, 2, 0.5}
 """Numbers that are not thresholds: indices, halves, signs."""
 APART = ("constants.py", "strategies/", "imports/", "cost_network/", "folded_solver/", "exact_search/")
@@ -65,3 +67,17 @@ def numbers() -> Counter[str]:
 
 def test_what_steers_the_search_stands_in_one_file() -> None:
     assert dict(numbers()) == LISTED
+
+
+def test_documents_have_what_doubled_and_halved_constants_change() -> None:
+    summary = json.loads((ROOT / "bench" / "results" / "search_constants.json").read_text())["summary"]
+    names = {switch.split()[1] for switch in summary}
+    assert all(hasattr(constants, name) for name in names)
+    ratios = [ratio for row in summary.values() for ratio in row["differ by more than 0.5 %"].values()]
+    most = 100 * max(abs(ratio - 1) for ratio in ratios)
+    mean = 100 * max(abs(row["geometric mean"] - 1) for row in summary.values())
+    told = (
+        f"The first {len(names)}, doubled or halved, change a step of 20 cells by {most:.1f} % at most, and all cells"
+    )
+    text = " ".join((ROOT / "docs" / "search.md").read_text().split())
+    assert f"{told} by {mean:.2f} % in the geometric mean" in text
