@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from ..syntax.diagnostic import fail
+from .console import check_writable
 from .strategy_comparison import BASELINE, Comparison
 
 KINDS = (".svg", ".png", ".pdf")
@@ -19,8 +20,8 @@ COLOURS = 20
 
 
 def check_picture(path: Path, names: Collection[str]) -> None:
-    """Raises E319 without matplotlib or without the strategy over which speedups are shown, E030 for a folder that is
-    none or cannot be written to, and a usage error for a file of another kind.
+    """Raises E319 without matplotlib or without the strategy over which speedups are shown, E030 for a file
+    that cannot be written, and a usage error for a file of another kind.
     """
     if path.suffix.lower() not in KINDS:
         raise click.BadParameter(
@@ -30,8 +31,7 @@ def check_picture(path: Path, names: Collection[str]) -> None:
         raise fail("E319", f"a picture needs {LIBRARY}, which is not installed", help="pip install 'unity-dsl[plot]'")
     if BASELINE not in names:
         raise fail("E319", f"a picture shows speedups over `{BASELINE}`", help=f"add {BASELINE} to --strategies")
-    if not os.access(path.absolute().parent, os.W_OK):
-        raise fail("E030", f"cannot write `{path}`: `{path.parent}` is no folder that can be written to")
+    check_writable(path)
 
 
 def draw(comparisons: Sequence[Comparison], path: Path) -> None:

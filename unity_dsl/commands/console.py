@@ -95,6 +95,15 @@ def print_anything() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def check_writable(path: Path) -> None:
+    """Raises E030 at once for a file that could not be written after minutes of work."""
+    from ..syntax.diagnostic import fail
+
+    folder = path.resolve().parent
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise fail("E030", f"cannot write `{path}`: {folder} is no folder that can be written to")
+
+
 def replace_file(path: Path, contents: str | bytes) -> None:
     """Give a file new contents in one step: an interruption leaves the old ones. Raises E030 if it cannot."""
     from ..syntax.diagnostic import fail

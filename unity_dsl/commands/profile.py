@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from .. import __version__
-from .console import replace_file, show_lines
+from .console import check_writable, replace_file, show_lines
 
 SECONDS = 150
 
@@ -74,14 +74,10 @@ def profile_command(output: Path, ranks: int, device: str, seconds: float) -> No
 
 
 def check_output(output: Path) -> None:
-    """Raises E030 at once for a file that could not be written after minutes of measuring."""
-    from ..syntax.diagnostic import fail
-
+    """Raises E030 for a file that cannot be written, and a usage error for one of another kind."""
     if output.suffix != ".toml":
         raise click.BadParameter(f"`{output}` is no .toml file", param_hint="--output")
-    folder = output.resolve().parent
-    if output.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise fail("E030", f"cannot write `{output}`: {folder} is no folder that can be written to")
+    check_writable(output)
 
 
 def memory_of(device: str, ranks: int) -> float:

@@ -89,14 +89,13 @@ def cheapest_division(
         share = describe_bytes(stored)
         return _noted(whole, f"{_USELESS}: weights and the optimizer take {share} a device by themselves")
     tried, why, taken = [whole], "", dict[int, float]()
-    compared = list[float]()  # A cost counts what a step overlaps, so costs are compared with costs, too.
 
     def time(plan: Plan) -> float:
         if plan.micro_batches not in taken:
-            cost = plan.cost.seconds
-            far = cost > CLOSE_DIVISION * min(compared, default=inf)
-            taken[plan.micro_batches] = cost if far else seconds(plan)
-            compared.append(max(cost, taken[plan.micro_batches]))
+            # A cost counts what a step overlaps, so costs are compared with costs, too.
+            known = (max(one.cost.seconds, taken[one.micro_batches]) for one in tried if one.micro_batches in taken)
+            far = plan.cost.seconds > CLOSE_DIVISION * min(known, default=inf)
+            taken[plan.micro_batches] = plan.cost.seconds if far else seconds(plan)
         return taken[plan.micro_batches]
 
     while not _found(tried, time):
