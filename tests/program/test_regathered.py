@@ -168,9 +168,9 @@ def test_they_are_freed_where_the_plan_fits_without_them_alone() -> None:
     def planned(bytes_: float) -> Any:
         return search(model, mesh, machine.holding(int(bytes_)), library, "auto", parse_pins(PINS))
 
-    roomy = planned(1e9)
-    assert not roomy.passes.regathered and planned(roomy.cost.memory.total).cost == roomy.cost
-    plans = [roomy]
+    unlimited = planned(1e9)
+    assert not unlimited.passes.regathered and planned(unlimited.cost.memory.total).cost == unlimited.cost
+    plans = [unlimited]
     while not plans[-1].warnings:
         plans.append(planned(plans[-1].cost.memory.total - 1))
     *fitting, never = plans
@@ -185,4 +185,4 @@ def test_they_are_freed_where_the_plan_fits_without_them_alone() -> None:
         assert freed == {0: 0, 1: 3 * weight, 2: 4 * weight}[number]
         assert any("re-gathered in the backward pass" in note for note in plan.notes) == bool(number)
         assert any("1 of 2 gathered weights" in note for note in plan.notes) == (number == 1)
-    assert never.cost == roomy.cost and not never.passes.regathered
+    assert never.cost == unlimited.cost and not never.passes.regathered
